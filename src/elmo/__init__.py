@@ -1,0 +1,38 @@
+"""ELMo: deep contextualized word representations (Peters et al., NAACL 2018), in PyTorch.
+
+The public names, and nothing else. They are imported when first used, so that `import elmo` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from elmo.embed.embedder import Embedder, load
+    from elmo.model.bilm import BiLM, BiLMConfig
+    from elmo.model.elmo import Elmo
+    from elmo.model.scalar_mix import ScalarMix
+
+_HOMES = {
+    "load": "elmo.embed.embedder",
+    "Embedder": "elmo.embed.embedder",
+    "Elmo": "elmo.model.elmo",
+    "BiLM": "elmo.model.bilm",
+    "BiLMConfig": "elmo.model.bilm",
+    "ScalarMix": "elmo.model.scalar_mix",
+}
+
+__all__ = ["BiLM", "BiLMConfig", "Elmo", "Embedder", "ScalarMix", "__version__", "load"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'elmo' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,128 @@
+"""CHARACTER IDS ─▶ TOKEN VECTORS (paper, section 3.4): (N, C) ─▶ (N, D), context independent.
+
+characters ─▶ convolutions of several widths ─▶ max over positions ─▶ activation ─▶ highways ─▶ linear to D
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from elmo.errors import ConfigError
+
+PADDING_ID = 261  # the padding *character*: learned, and part of the convolutions; 0 is "no token"
+GROUP = 64  # words convolved together: what a CPU's cache holds of their (words, positions, filters)
+
+ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+
+
+@dataclass(frozen=True)
+class CharCNNConfig:
+    """The published token encoder; the names are those of options.json."""
+
+    activation: str = "relu"
+    embedding_dim: int = 16
+    filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+    n_highway: int = 2
+    max_characters_per_token: int = 50
+    n_characters: int = 261  # rows of the embedding, "no token" not counted
+
+    def __post_init__(self) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise ConfigError(f"char_cnn.activation is {self.activation!r}; expected one of {', '.join(ACTIVATIONS)}")
+        if not self.filters or min(min(width, count) for width, count in self.filters) < 1:
+            raise ConfigError(f"char_cnn.filters is {self.filters}; expected [width, count] pairs of positive numbers")
+        if self.widest > self.max_characters_per_token or self.max_characters_per_token < 3:
+            raise ConfigError(
+                f"char_cnn.max_characters_per_token is {self.max_characters_per_token}; it must hold the widest filter "
+                f"({self.widest}) and at least 3"
+            )
+
+    @property
+    def n_filters(self) -> int:
+        """F, the width of the concatenated filters."""
+        return sum(count for _, count in self.filters)
+
+    @property
+    def widest(self) -> int:
+        """The width of the widest filter."""
+        return max(width for width, _ in self.filters)
+
+
+class Highway(nn.Module):
+    """`g·relu(W_t x + b_t) + (1 − g)·x` with `g = sigmoid(W_c x + b_c)`: near the identity at first."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        # Carry and transform side by side: one product makes both.
+        self.weight = nn.Parameter(torch.randn(dim, 2 * dim) / dim**0.5)
+        self.bias = nn.Parameter(torch.cat([torch.full((dim,), -2.0), torch.zeros(dim)]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, F) ─▶ (N, F)."""
+        carry, transform = torch.addmm(self.bias, x, self.weight).chunk(2, dim=1)
+        return torch.lerp(x, torch.relu(transform), torch.sigmoid(carry))
+
+
+class CharCNN(nn.Module):
+    """The token encoder: a word's vector from its characters alone."""
+
+    def __init__(self, config: CharCNNConfig, dim: int) -> None:
+        super().__init__()
+        self.config = config
+        n_filters, embedding_dim = config.n_filters, config.embedding_dim
+        self.embedding = nn.Parameter(torch.empty(config.n_characters + 1, embedding_dim).uniform_(-1, 1))
+        with torch.no_grad():
+            self.embedding[0] = 0.0
+        self.filters = nn.ParameterList()
+        self.biases = nn.ParameterList()
+        for width, count in config.filters:
+            weight = torch.empty(width * embedding_dim, count)
+            if config.activation == "relu":
+                weight.uniform_(-0.05, 0.05)
+            else:
+                weight.normal_(0.0, (1.0 / (width * embedding_dim)) ** 0.5)
+            self.filters.append(nn.Parameter(weight))
+            self.biases.append(nn.Parameter(torch.zeros(count)))
+        self.highways = nn.ModuleList(Highway(n_filters) for _ in range(config.n_highway))
+        self.projection: nn.Parameter | None = None
+        self.projection_bias: nn.Parameter | None = None
+        if n_filters != dim:
+            self.projection = nn.Parameter(torch.randn(n_filters, dim) / n_filters**0.5)
+            self.projection_bias = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Character ids (N, C) ─▶ token vectors (N, D)."""
+        x = self.convolve(ids)
+        for highway in self.highways:
+            x = highway(x)
+        if self.projection is not None and self.projection_bias is not None:
+            x = torch.addmm(self.projection_bias, x, self.projection)
+        return x
+
+    def convolve(self, ids: Tensor) -> Tensor:
+        """(N, C) ─▶ (N, F), words of one length together and only as long as they are.
+
+        Windows of padding alone all give one value, so past the longest word as many positions as the widest filter
+        are enough; a word cut at C stays as it was cut.
+        """
+        lengths = (ids != PADDING_ID).sum(dim=1)
+        order = torch.argsort(lengths)
+        groups = []
+        for group in torch.split(order, GROUP if ids.device.type == "cpu" else max(len(order) // 4, GROUP)):
+            longest = int(lengths[group[-1]])
+            groups.append(self._convolve_group(ids[group, : longest + self.config.widest]))
+        return torch.cat(groups)[torch.argsort(order)] if groups else self.embedding.new_empty(0, self.config.n_filters)
+
+    def _convolve_group(self, ids: Tensor) -> Tensor:
+        characters = self.embedding[ids]  # (N, C', E)
+        n, length, dim = characters.shape
+        outputs = []
+        for (width, count), weight, bias in zip(self.config.filters, self.filters, self.biases, strict=True):
+            places = length - width + 1
+            # Every window of `width` characters as one row: (N·places, width·E)
+            window = torch.cat([characters[:, k : k + places] for k in range(width)], dim=2)
+            scores = (window.reshape(n * places, width * dim) @ weight).view(n, places, count)
+            # max, not amax: where padding makes positions equal, amax would share the gradient among them.
+            outputs.append(scores.max(dim=1).values + bias)
+        return ACTIVATIONS[self.config.activation](torch.cat(outputs, dim=1))

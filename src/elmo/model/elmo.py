@@ -1,0 +1,69 @@
+"""IDS ─▶ ELMo VECTORS FOR A TASK (paper, sections 3.2 and 3.3): a biLM with one or more mixes of its layers.
+
+ids (B, T, C) ─▶ [(B, T−2, 2D)] one per mix, and the mask
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from elmo.model.bilm import BiLM
+from elmo.model.scalar_mix import ScalarMix
+
+
+class ElmoOutput(NamedTuple):
+    """One tensor per mix, and where their tokens are."""
+
+    representations: list[Tensor]  # n_mixes × (B, T, 2D), or the projection's width
+    mask: Tensor  # (B, T)
+
+
+class Elmo(nn.Module):
+    """What a task model holds: the biLM, frozen unless `trainable`, and `n_mixes` mixes with their own γ and weights.
+
+    Every sentence starts from a zero state, so its vectors do not depend on the batches before it. `weights` gives the
+    shares every mix starts from; `keep_boundaries` leaves `<S>` and `</S>` in.
+    """
+
+    def __init__(
+        self,
+        bilm: BiLM,
+        n_mixes: int = 1,
+        mix: str = "learned",
+        *,
+        dropout: float = 0.5,
+        trainable: bool = False,
+        projection_dim: int | None = None,
+        keep_boundaries: bool = False,
+        weights: Sequence[float] | None = None,
+        gamma: float = 1.0,
+        l2: float = 0.0,
+        layer_norm: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.bilm = bilm
+        self.trainable = trainable
+        self.keep_boundaries = keep_boundaries
+        bilm.requires_grad_(trainable)
+        self.mixes = nn.ModuleList(
+            ScalarMix(bilm.config.n_layers, mix, weights=weights, gamma=gamma, l2=l2, layer_norm=layer_norm)
+            for _ in range(n_mixes)
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.projection = (
+            nn.Identity() if projection_dim is None else nn.Linear(bilm.config.output_dim, projection_dim)
+        )
+
+    def forward(self, ids: Tensor) -> ElmoOutput:
+        """Character ids (B, T, C), or word ids (B, T), boundaries included."""
+        with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
+            layers, _ = self.bilm(ids)
+            if not self.keep_boundaries:
+                layers = layers.without_boundaries()
+        return ElmoOutput([self.projection(self.dropout(mix(layers))) for mix in self.mixes], layers.mask)
+
+    def penalty(self) -> Tensor:
+        """The mixes' L2 terms, to be added to the task's loss."""
+        return torch.stack([mix.penalty() for mix in self.mixes]).sum()

@@ -1,0 +1,104 @@
+"""TOKEN VECTORS ─▶ CONTEXT (paper, section 3.1): one layer of LSTMs with projection and clipping, S side by side.
+
+inputs (S, N, D) packed, state (S, B, D) and (S, B, H) ─▶ outputs (S, N, D), state after each sentence's last token
+
+The forward and the backward LSTM of a layer never read each other. They run side by side because one batched product
+for both is faster than two; the backward one is simply given its sentences reversed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from elmo.errors import ConfigError
+from elmo.model.kernels.in_place import lstm_in_place
+
+FORGET_BIAS = 1.0  # added at run time, never part of the bias: as the published weights were trained
+
+
+class State(NamedTuple):
+    """Where the LSTMs are: outputs h and cells c. The whole biLM's has a leading layer axis: (L, S, B, ·)."""
+
+    h: Tensor  # (S, B, D)
+    c: Tensor  # (S, B, H)
+
+
+@dataclass(frozen=True)
+class LSTMConfig:
+    """The published LSTMs; the names are those of options.json."""
+
+    dim: int = 4096  # H
+    projection_dim: int = 512  # D
+    n_layers: int = 2
+    cell_clip: float | None = 3.0
+    proj_clip: float | None = 3.0
+    use_skip_connections: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "projection_dim", "n_layers"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"lstm.{name} is {getattr(self, name)}; expected a positive number")
+        for name in ("cell_clip", "proj_clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"lstm.{name} is {value}; expected a positive number, or null for no clipping")
+
+
+def clip(x: Tensor, limit: float | None) -> Tensor:
+    """Hold every value within ±limit."""
+    return x if limit is None else x.clamp(-limit, limit)
+
+
+class ProjectedLSTM(nn.Module):
+    """S independent LSTMs of one layer. Gates stand in the order input, forget, output, candidate."""
+
+    def __init__(self, input_dim: int, config: LSTMConfig, directions: int = 1) -> None:
+        super().__init__()
+        self.config = config
+        h, d = config.dim, config.projection_dim
+        limit = (6.0 / (input_dim + d + 4 * h)) ** 0.5  # Glorot, over the whole [x; h] ─▶ gates matrix
+        self.weight_input = nn.Parameter(torch.empty(directions, input_dim, 4 * h).uniform_(-limit, limit))
+        self.weight_hidden = nn.Parameter(torch.empty(directions, d, 4 * h).uniform_(-limit, limit))
+        self.bias = nn.Parameter(torch.zeros(directions, 4 * h))
+        self.weight_projection: nn.Parameter | None = None
+        if h != d:
+            limit = (6.0 / (h + d)) ** 0.5
+            self.weight_projection = nn.Parameter(torch.empty(directions, h, d).uniform_(-limit, limit))
+
+    def forward(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
+        """Run over packed inputs, `rows[t]` of them at step t; a sentence that has ended keeps its state."""
+        if not (torch.is_grad_enabled() and any(t.requires_grad for t in (inputs, *state, *self.parameters()))):
+            return self._without_gradient(inputs, rows, state)
+        inputs_to_gates = torch.baddbmm(self.bias[:, None], inputs, self.weight_input)  # (S, N, 4H)
+        h, c = state
+        outputs, ended = [], []
+        for gates, active in zip(torch.split(inputs_to_gates, list(rows), dim=1), rows, strict=True):
+            if active < h.shape[1]:
+                ended.append(State(h[:, active:], c[:, active:]))
+            h, c = self.step(gates, State(h[:, :active], c[:, :active]))
+            outputs.append(h)
+        ended.append(State(h, c))
+        final = State(*(torch.cat(parts, dim=1) for parts in zip(*reversed(ended), strict=True)))
+        return torch.cat(outputs, dim=1) if outputs else inputs[:, :, : self.config.projection_dim], final
+
+    def step(self, inputs_to_gates: Tensor, state: State) -> State:
+        """One token of every active sentence: (S, B, 4H) ─▶ state."""
+        gates = torch.baddbmm(inputs_to_gates, state.h, self.weight_hidden)
+        i, f, o, candidate = gates.chunk(4, dim=2)
+        c = torch.sigmoid(f + FORGET_BIAS) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
+        c = clip(c, self.config.cell_clip)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        if self.weight_projection is not None:
+            h = clip(torch.bmm(h, self.weight_projection), self.config.proj_clip)
+        return State(h, c)
+
+    def _without_gradient(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
+        outputs, h, c = lstm_in_place(
+            inputs, rows, state.h, state.c,
+            self.weight_input, self.weight_hidden, self.bias, self.weight_projection,
+            FORGET_BIAS, self.config.cell_clip, self.config.proj_clip,
+        )  # fmt: skip
+        return outputs, State(h, c)

@@ -1,0 +1,109 @@
+"""LAYERS ─▶ ONE VECTOR PER TOKEN (paper, equation 1): `γ Σ_j softmax(s)_j h_j`, learned by the task.
+
+activations (L+1, B, T, 2D), mask (B, T) ─▶ (B, T, 2D)
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from elmo.errors import ConfigError
+from elmo.model.layers import Layers
+
+EPSILON = 1e-12  # of both layer norms, bilm-tf's
+
+
+def token_layer_norm(x: Tensor) -> Tensor:
+    """Mean 0 and variance 1 over each token's own vector: depends on the token alone."""
+    return nn.functional.layer_norm(x, x.shape[-1:], eps=EPSILON)
+
+
+def bilm_tf_layer_norm(x: Tensor, mask: Tensor) -> Tensor:
+    """What bilm-tf calls layer norm: *one* mean and variance over all tokens and dimensions of a batch, per layer.
+
+    So a token's vector depends on the batch it came in. Padding is not counted; nor, in bilm-tf, are boundaries.
+    """
+    weight = mask[..., None].to(x.dtype)
+    count = weight.sum() * x.shape[-1]
+    mean = (x * weight).sum(dim=(-3, -2, -1), keepdim=True) / count
+    variance = ((x - mean) * weight).square().sum(dim=(-3, -2, -1), keepdim=True) / count
+    return (x - mean) / torch.sqrt(variance + EPSILON) * weight
+
+
+class ScalarMix(nn.Module):
+    """A weighted mean of the layers, times γ.
+
+    `mix` is "learned" (the paper's), "last", "average" or "layer:j"; γ is learned in each of them, because without it,
+    the paper's appendix says, the last layer alone hurts. `weights` starts the learned ones at given shares,
+    `layer_norm` is None, "token" or "bilm-tf", `l2` is the λ of the penalty on the raw scalars s.
+    """
+
+    def __init__(
+        self,
+        n_layers: int,
+        mix: str = "learned",
+        *,
+        weights: Sequence[float] | None = None,
+        gamma: float = 1.0,
+        l2: float = 0.0,
+        layer_norm: str | None = None,
+    ) -> None:
+        super().__init__()
+        if layer_norm not in (None, "token", "bilm-tf"):
+            raise ConfigError(f"layer_norm is {layer_norm!r}; expected 'token', 'bilm-tf' or none")
+        if weights is not None and mix != "learned":
+            raise ConfigError(f"weights start a learned mix; this one is {mix!r}")
+        self.mix = mix
+        self.layer_norm = layer_norm
+        self.coefficient = l2
+        self.gamma = nn.Parameter(torch.tensor(gamma))
+        self.scalars: nn.Parameter | None = None
+        self.register_buffer("fixed", None)
+        if mix == "learned":
+            self.scalars = nn.Parameter(_scalars_of(weights, n_layers))
+        else:
+            self.fixed = _fixed_weights(mix, n_layers)
+
+    @property
+    def weights(self) -> Tensor:
+        """Each layer's share, (L+1,): they sum to one."""
+        return torch.softmax(self.scalars, dim=0) if self.scalars is not None else self.fixed
+
+    def penalty(self) -> Tensor:
+        """λ Σ s², to be added to the task's loss: large λ pulls the mix to an average."""
+        return self.gamma.new_zeros(()) if self.scalars is None else self.coefficient * self.scalars.square().sum()
+
+    def forward(self, layers: Layers) -> Tensor:
+        """Mix: (L+1, B, T, 2D) ─▶ (B, T, 2D)."""
+        activations = layers.activations
+        if self.layer_norm == "token":
+            activations = token_layer_norm(activations) * layers.mask[..., None]
+        elif self.layer_norm == "bilm-tf":
+            activations = bilm_tf_layer_norm(activations, layers.mask)
+        return self.gamma * torch.einsum("l,lbtd->btd", self.weights.to(activations.dtype), activations)
+
+    def extra_repr(self) -> str:
+        """The shares, as `print(mix)` shows them."""
+        shares = ", ".join(f"{share:.3f}" for share in self.weights.tolist())
+        return f"{self.mix}: [{shares}] × {self.gamma.item():.3f}"
+
+
+def _scalars_of(weights: Sequence[float] | None, n_layers: int) -> Tensor:
+    """The scalars whose softmax are these shares."""
+    if weights is None:
+        return torch.zeros(n_layers)
+    if len(weights) != n_layers or min(weights) <= 0:
+        raise ConfigError(f"weights are {list(weights)}; expected {n_layers} positive shares, one per layer")
+    shares = torch.tensor(weights, dtype=torch.float32)
+    return torch.log(shares / shares.sum())
+
+
+def _fixed_weights(mix: str, n_layers: int) -> Tensor:
+    if mix == "average":
+        return torch.full((n_layers,), 1.0 / n_layers)
+    name, _, digits = mix.partition(":")
+    layer = n_layers - 1 if mix == "last" else int(digits) if name == "layer" and digits.isdecimal() else -1
+    if not 0 <= layer < n_layers:
+        raise ConfigError(f"mix is {mix!r}; expected learned, last, average or layer:0 to layer:{n_layers - 1}")
+    return torch.nn.functional.one_hot(torch.tensor(layer), n_layers).float()

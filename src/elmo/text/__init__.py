@@ -1,0 +1,1 @@
+"""TEXT ─▶ CHARACTER IDS: tokens, characters, vocabulary, batches. Knows nothing of PyTorch."""

@@ -1,0 +1,36 @@
+"""SENTENCES ─▶ BATCHES: a stream is read in windows, a window is sorted by length and cut by a budget of tokens.
+
+Sentences of one length run together, so nearly every row of every matrix product is a real token.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+
+def windows(sentences: Iterable[list[str]], tokens: int) -> Iterator[list[list[str]]]:
+    """Consecutive sentences of at least `tokens` tokens in all (boundaries counted): what is sorted, and in memory."""
+    window: list[list[str]] = []
+    size = 0
+    for sentence in sentences:
+        window.append(sentence)
+        size += len(sentence) + 2
+        if size >= tokens:
+            yield window
+            window, size = [], 0
+    if window:
+        yield window
+
+
+def by_length(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """Rows of a window in batches of at most `budget` tokens, longest sentences first.
+
+    A sentence longer than the budget is a batch of its own.
+    """
+    batches: list[list[int]] = []
+    room = 0
+    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+        if lengths[row] > room:
+            batches.append([])
+            room = max(budget, lengths[row])
+        batches[-1].append(row)
+        room -= lengths[row]
+    return batches

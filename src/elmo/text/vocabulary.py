@@ -1,0 +1,59 @@
+"""VOCABULARY FILE ◀─▶ WORD IDS, in bilm-tf's format: one word a line, `<S>`, `</S>`, `<UNK>`, then by falling count.
+
+Word ids are shifted by one, like character ids: 0 means "no token here", the first line is 1.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo.errors import DataError
+from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
+
+UNKNOWN = "<UNK>"
+SPECIAL = (BEGIN_SENTENCE, END_SENTENCE, UNKNOWN)
+
+
+class Vocabulary:
+    """The words of a file in its order, and their ids."""
+
+    def __init__(self, words: Iterable[str], where: str = "vocabulary") -> None:
+        self.words: list[str] = list(words)
+        self._ids = {word: row + 1 for row, word in enumerate(self.words)}
+        missing = [word for word in SPECIAL if word not in self._ids]
+        if missing:
+            raise DataError(
+                f"{where}: {', '.join(missing)} not among its {len(self.words)} words; a vocabulary begins with "
+                f"the lines {', '.join(SPECIAL)}"
+            )
+        if len(self._ids) < len(self.words):
+            twice = next(word for row, word in enumerate(self.words) if self._ids[word] != row + 1)
+            raise DataError(f"{where}: {twice!r} stands there more than once; each word needs one line")
+
+    @classmethod
+    def read(cls, path: Path) -> "Vocabulary":
+        """Read a vocabulary file; the words are what stands on the lines."""
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: not UTF-8 at byte {error.start}; save the vocabulary as UTF-8") from None
+        except OSError as error:
+            raise DataError(f"{path}: cannot read the vocabulary ({error.strerror})") from None
+        return cls((line.strip() for line in text.split("\n") if line.strip()), where=str(path))
+
+    def write(self, path: Path) -> None:
+        """Write one word a line."""
+        path.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8")
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._ids
+
+    def ids(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Ids of the words, (N,); an unknown word has the id of `<UNK>`."""
+        unknown = self._ids[UNKNOWN]
+        return np.fromiter((self._ids.get(word, unknown) for word in words), dtype=np.int64, count=len(words))

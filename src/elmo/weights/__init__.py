@@ -1,0 +1,1 @@
+"""FILES ◀─▶ MODEL: the published format, our own folder, and where models come from."""

@@ -1,0 +1,33 @@
+"""A file is there whole or not at all: written under a temporary name beside its own, then renamed."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from elmo.errors import DataError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path to write; takes the place of `path` when all went well, vanishes when not."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_error(path: Path, error: OSError) -> DataError:
+    """Why a file could not be written, in one line."""
+    # HDF5 wraps the system's error in its own and keeps the number in the text.
+    if error.errno == errno.ENOSPC or "No space left" in str(error) or f"errno = {errno.ENOSPC}" in str(error):
+        return DataError(f"{path}: the disk is full; nothing was put in its place. Make room and run the same again")
+    return DataError(f"{path}: cannot be written ({error.strerror or error})")

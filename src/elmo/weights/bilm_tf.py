@@ -1,0 +1,264 @@
+"""PUBLISHED FILES ◀─▶ MODEL: bilm-tf's options.json + HDF5, and its token-embedding file.
+
+Every quirk of that format lives here and nowhere else:
+- gates stand in TensorFlow's order i, j, f, o (j the candidate); ours is i, f, o, j;
+- `W_0` is `[x; h] ─▶ gates`, inputs' and state's weights in one matrix; each direction has its own;
+- embeddings have no row for "no token"; ours have one of zeros in front;
+- `n_characters` is 261 in training files and 262 in prediction files, for the same 261 rows: the array decides.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmo.errors import ConfigError, WeightsError
+from elmo.model.bilm import BiLM, BiLMConfig
+from elmo.model.char_cnn import CharCNNConfig
+from elmo.model.lstm import LSTMConfig
+from elmo.weights.atomic import replacing
+
+TO_OURS = (0, 2, 3, 1)  # i, j, f, o ─▶ i, f, o, j
+TO_THEIRS = (0, 3, 1, 2)
+
+
+def read(options: Path, weights: Path, embedding: Path | None = None) -> BiLM:
+    """Read a model; with a token-embedding file, words enter by their row in it instead of by their characters."""
+    config = read_options(options)
+    with _open(weights) as file:
+        if embedding is None and config.char_cnn is not None:
+            rows = _dataset(file, "char_embed", weights).shape[0]
+            config = _with_characters(config, rows, weights)
+            tensors = dict(_tensors(file, weights, config))
+        else:
+            source = embedding if embedding is not None else weights
+            with _open(source) as table:
+                rows = _dataset(table, "embedding", source).shape[0]
+                config = BiLMConfig(config.lstm, None, n_words=rows)
+                words = _array(table, "embedding", (rows, config.lstm.projection_dim), source)
+            tensors = {"token_encoder.embedding": _with_empty_row(words)}
+            tensors |= dict(_lstm_tensors(file, weights, config))
+    with torch.device("meta"):
+        bilm = BiLM(config)
+    bilm.load_state_dict(tensors, assign=True)
+    return bilm.eval()
+
+
+def write(bilm: BiLM, options: Path, weights: Path) -> None:
+    """Write both files, so that bilm-tf, AllenNLP and simple_elmo load them. The softmax has no place in them."""
+    tensors = {name: tensor.detach().float().cpu().numpy() for name, tensor in bilm.state_dict().items()}
+    with replacing(weights) as path, h5py.File(path, "w") as file:
+        for name, array in _arrays(bilm.config, tensors):
+            file.create_dataset(name, data=np.ascontiguousarray(array))
+    with replacing(options) as path:
+        path.write_text(json.dumps(options_of(bilm.config), indent=1) + "\n", encoding="utf-8")
+
+
+def write_token_embeddings(vectors: npt.NDArray[np.float32], path: Path) -> None:
+    """Write a token-embedding file: the context-independent vectors (V, D) of a vocabulary, in its order."""
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        file.create_dataset("embedding", data=vectors)
+
+
+def read_options(path: Path) -> BiLMConfig:
+    """Read options.json. `n_characters` is left to the array."""
+    try:
+        options = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot read the options ({error.strerror})") from None
+    except ValueError:
+        raise WeightsError(f"{path}: not JSON; expected the options.json that belongs to the weights") from None
+    try:
+        lstm, cnn = options["lstm"], options.get("char_cnn")
+        config = LSTMConfig(
+            dim=lstm["dim"],
+            projection_dim=lstm.get("projection_dim", lstm["dim"]),
+            n_layers=lstm.get("n_layers", 1),
+            cell_clip=lstm.get("cell_clip"),
+            proj_clip=lstm.get("proj_clip"),
+            use_skip_connections=bool(lstm.get("use_skip_connections", False)),
+        )
+        if cnn is None:
+            return BiLMConfig(config, None, n_words=options["n_tokens_vocab"])
+        return BiLMConfig(
+            config,
+            CharCNNConfig(
+                activation=cnn["activation"],
+                embedding_dim=cnn["embedding"]["dim"],
+                filters=tuple((width, count) for width, count in cnn["filters"]),
+                n_highway=cnn.get("n_highway") or 0,
+                max_characters_per_token=cnn["max_characters_per_token"],
+            ),
+        )
+    except ConfigError as error:
+        raise WeightsError(f"{path}: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else f"unexpected form ({error})"
+        raise WeightsError(f"{path}: {what}; expected the options.json of a biLM, with 'lstm' and 'char_cnn'") from None
+
+
+def options_of(config: BiLMConfig) -> dict[str, Any]:
+    """The options.json of a prediction file."""
+    lstm, cnn = config.lstm, config.char_cnn
+    options: dict[str, Any] = {
+        "lstm": {
+            "cell_clip": lstm.cell_clip,
+            "dim": lstm.dim,
+            "n_layers": lstm.n_layers,
+            "proj_clip": lstm.proj_clip,
+            "projection_dim": lstm.projection_dim,
+            "use_skip_connections": lstm.use_skip_connections,
+        }
+    }
+    if cnn is None:
+        return options | {"n_tokens_vocab": config.n_words}
+    options["char_cnn"] = {
+        "activation": cnn.activation,
+        "embedding": {"dim": cnn.embedding_dim},
+        "filters": [list(pair) for pair in cnn.filters],
+        "max_characters_per_token": cnn.max_characters_per_token,
+        "n_characters": cnn.n_characters + 1,
+        "n_highway": cnn.n_highway,
+    }
+    if not cnn.n_highway:
+        del options["char_cnn"]["n_highway"]  # bilm-tf reads its presence, not its value
+    return options
+
+
+def _with_characters(config: BiLMConfig, rows: int, where: Path) -> BiLMConfig:
+    # Some trained with n_characters set to 262: their last row was never used.
+    if rows not in (261, 262):
+        raise WeightsError(f"{where}: 'char_embed' has {rows} rows; expected 261 (256 bytes and 5 marks)")
+    assert config.char_cnn is not None
+    return replace(config, char_cnn=replace(config.char_cnn, n_characters=rows))
+
+
+def _tensors(file: h5py.File, where: Path, config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
+    """Our parameters, made from the file's datasets."""
+    cnn, dim = config.char_cnn, config.lstm.projection_dim
+    assert cnn is not None
+    n_filters = cnn.n_filters
+
+    def array(name: str, *shape: int, because: str = "") -> npt.NDArray[np.float32]:
+        return _array(file, name, shape, where, because)
+
+    yield "token_encoder.embedding", _with_empty_row(array("char_embed", cnn.n_characters, cnn.embedding_dim))
+    for k, (width, count) in enumerate(cnn.filters):
+        because = f"options.json filters[{k}]"
+        weight = array(f"CNN/W_cnn_{k}", 1, width, cnn.embedding_dim, count, because=because)
+        yield f"token_encoder.filters.{k}", torch.from_numpy(weight.reshape(width * cnn.embedding_dim, count))
+        yield f"token_encoder.biases.{k}", torch.from_numpy(array(f"CNN/b_cnn_{k}", count, because=because))
+    for k in range(cnn.n_highway):
+        both = [array(f"CNN_high_{k}/W_{part}", n_filters, n_filters) for part in ("carry", "transform")]
+        bias = [array(f"CNN_high_{k}/b_{part}", n_filters) for part in ("carry", "transform")]
+        yield f"token_encoder.highways.{k}.weight", torch.from_numpy(np.concatenate(both, axis=1))
+        yield f"token_encoder.highways.{k}.bias", torch.from_numpy(np.concatenate(bias))
+    if n_filters != dim:
+        yield "token_encoder.projection", torch.from_numpy(array("CNN_proj/W_proj", n_filters, dim))
+        yield "token_encoder.projection_bias", torch.from_numpy(array("CNN_proj/b_proj", dim))
+    yield from _lstm_tensors(file, where, config)
+
+
+def _lstm_tensors(file: h5py.File, where: Path, config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
+    dim, cell = config.lstm.projection_dim, config.lstm.dim
+    for layer in range(config.lstm.n_layers):
+        gates, biases, projections = [], [], []
+        for direction in range(2):
+            name = _cell(direction, layer)
+            gates.append(_array(file, f"{name}/W_0", (2 * dim, 4 * cell), where, "options.json lstm"))
+            biases.append(_array(file, f"{name}/B", (4 * cell,), where, "options.json lstm"))
+            if cell != dim:
+                projections.append(_array(file, f"{name}/W_P_0", (cell, dim), where, "options.json lstm"))
+        weight = torch.from_numpy(_permuted(np.stack(gates), TO_OURS))  # (2, 2D, 4H)
+        yield f"lstms.{layer}.weight_input", weight[:, :dim].contiguous()
+        yield f"lstms.{layer}.weight_hidden", weight[:, dim:].contiguous()
+        yield f"lstms.{layer}.bias", torch.from_numpy(_permuted(np.stack(biases), TO_OURS))
+        if projections:
+            yield f"lstms.{layer}.weight_projection", torch.from_numpy(np.stack(projections))
+
+
+def _arrays(config: BiLMConfig, ours: Mapping[str, npt.NDArray[np.float32]]) -> Iterator[tuple[str, Any]]:
+    """The file's datasets, made from our parameters: `_tensors` backwards."""
+    cnn = config.char_cnn
+    encoder = "token_encoder"
+    yield ("char_embed" if cnn is not None else "embedding"), ours[f"{encoder}.embedding"][1:]
+    if cnn is not None:
+        for k, (width, count) in enumerate(cnn.filters):
+            yield f"CNN/W_cnn_{k}", ours[f"{encoder}.filters.{k}"].reshape(1, width, cnn.embedding_dim, count)
+            yield f"CNN/b_cnn_{k}", ours[f"{encoder}.biases.{k}"]
+        for k in range(cnn.n_highway):
+            for part, weight, bias in zip(
+                ("carry", "transform"),
+                np.split(ours[f"{encoder}.highways.{k}.weight"], 2, axis=1),
+                np.split(ours[f"{encoder}.highways.{k}.bias"], 2),
+                strict=True,
+            ):
+                yield f"CNN_high_{k}/W_{part}", weight
+                yield f"CNN_high_{k}/b_{part}", bias
+        if f"{encoder}.projection" in ours:
+            yield "CNN_proj/W_proj", ours[f"{encoder}.projection"]
+            yield "CNN_proj/b_proj", ours[f"{encoder}.projection_bias"]
+    for layer in range(config.lstm.n_layers):
+        for direction in range(2):
+            name = _cell(direction, layer)
+            parts = [ours[f"lstms.{layer}.{part}"][direction] for part in ("weight_input", "weight_hidden")]
+            yield f"{name}/W_0", _permuted(np.concatenate(parts), TO_THEIRS)
+            yield f"{name}/B", _permuted(ours[f"lstms.{layer}.bias"][direction], TO_THEIRS)
+            if f"lstms.{layer}.weight_projection" in ours:
+                yield f"{name}/W_P_0", ours[f"lstms.{layer}.weight_projection"][direction]
+
+
+def _cell(direction: int, layer: int) -> str:
+    return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+
+
+def _permuted(array: npt.NDArray[np.float32], order: tuple[int, ...]) -> npt.NDArray[np.float32]:
+    """The four gates, side by side in the last axis, in another order."""
+    gates = np.split(array, 4, axis=-1)
+    return np.concatenate([gates[k] for k in order], axis=-1)
+
+
+def _with_empty_row(array: npt.NDArray[np.float32]) -> Tensor:
+    return torch.from_numpy(np.concatenate([np.zeros_like(array[:1]), array]))
+
+
+def _open(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path, "r")
+    except FileNotFoundError:
+        raise WeightsError(f"{path}: no such file") from None
+    except OSError as error:
+        what = "is cut short" if "truncated" in str(error) else "is not an HDF5 file"
+        raise WeightsError(f"{path}: {what}; expected a biLM's weights. Get the file again") from None
+
+
+def _dataset(file: h5py.File, name: str, where: Path) -> h5py.Dataset:
+    found = file.get(name)
+    if not isinstance(found, h5py.Dataset):
+        raise WeightsError(f"{where}: no dataset {name!r}; options.json asks for it. Are the two from the same model?")
+    return found
+
+
+def _array(
+    file: h5py.File, name: str, shape: tuple[int, ...], where: Path, because: str = ""
+) -> npt.NDArray[np.float32]:
+    dataset = _dataset(file, name, where)
+    if dataset.shape != shape:
+        raise WeightsError(
+            f"{where}: {name!r} has shape {dataset.shape}; {because or 'options.json'} needs {shape}. "
+            f"Are the two files from the same model?"
+        )
+    try:
+        array: npt.NDArray[np.float32] = dataset.astype(np.float32)[...]
+    except OSError:
+        raise WeightsError(f"{where}: {name!r} cannot be read; the file is damaged. Get it again") from None
+    if not np.isfinite(array.sum(dtype=np.float64)):
+        raise WeightsError(f"{where}: {name!r} holds NaN or infinity; the weights are damaged")
+    return array

@@ -1,0 +1,244 @@
+"""Getting a file: an address goes in; a whole file on disk comes out, or one line that says why not.
+
+No checksum of the published files is known. So what the first download gave is remembered, and a later change refused.
+Beside `weights.hdf5` there may be `weights.hdf5.part` (the bytes so far), `.part.json` (what they are the beginning
+of), `.sha256.json` (the record of the first download) and `.lock`. Standard library only.
+"""
+
+import contextlib
+import errno
+import hashlib
+import http.client
+import json
+import os
+import re
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from elmo.errors import WeightsError
+
+if sys.platform != "win32":
+    import fcntl
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes on disk so far and the bytes in all (None where the server does not say)."""
+
+RETRIES = 4  # after the first attempt; each goes on where the last one broke off
+BACKOFF = 1.0  # seconds before the first retry; the n-th waits n times as long
+TIMEOUT = 30.0  # seconds of silence before a connection counts as broken
+BLOCK = 1 << 18  # bytes read at a time
+
+
+class _TroubleError(Exception):
+    """One attempt failed; `again` says whether another one can help."""
+
+    def __init__(self, what: str, *, again: bool) -> None:
+        super().__init__(what)
+        self.again = again
+
+
+def cache_folder() -> Path:
+    """Return the folder for downloaded models: `$ELMO_CACHE`, else `$XDG_CACHE_HOME/elmo`, else `~/.cache/elmo`."""
+    if own := os.environ.get("ELMO_CACHE"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "elmo"
+
+
+def offline() -> bool:
+    """Return whether `ELMO_OFFLINE` or `HF_HUB_OFFLINE` is set to 1, true, yes or on: then no connection is opened."""
+    switches = (os.environ.get("ELMO_OFFLINE", ""), os.environ.get("HF_HUB_OFFLINE", ""))
+    return any(switch.strip().lower() in ("1", "true", "yes", "on") for switch in switches)
+
+
+def download(url: str, target: Path, *, progress: Progress | None = None) -> Path:
+    """Return `target`, downloaded from `url` unless it is there already, and the same file as at its first download.
+
+    The file appears whole or not at all. A download that broke off is resumed by the next call.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise WeightsError(f"{url}: not an address to download from; one begins with https:// or http://")
+    try:
+        if not target.exists():
+            if offline():
+                raise WeightsError(
+                    f"{target}: not there, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids to download it;"
+                    f" unset them, or put {url} there by hand"
+                )
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(_beside(target, ".lock")):
+                if not target.exists():  # another process may have finished it while this one waited
+                    _download(url, target, progress)
+        _check(target, target, url)
+    except OSError as error:  # the network's were handled where they arise: this is the disk
+        advice = "free some space" if error.errno == errno.ENOSPC else "make the folder readable and writable"
+        raise WeightsError(
+            f"{error.filename or target}: {error.strerror or error};"
+            f" {advice}, or set ELMO_CACHE to another folder, and call again"
+        ) from error
+    return target
+
+
+def _download(url: str, target: Path, progress: Progress | None) -> None:
+    """Complete the part file and put it in place, unless it is another file than the first time."""
+    part = _beside(target, ".part")
+    for attempt in range(RETRIES + 1):
+        time.sleep(BACKOFF * attempt)
+        try:
+            _receive(url, part, progress)
+            break
+        except _TroubleError as error:
+            if error.again and attempt < RETRIES:
+                continue
+            kept = part.stat().st_size if part.exists() else 0
+            resume = f"{kept:,} bytes are kept and the same call resumes there" if kept else "try again later"
+            raise WeightsError(f"{url}: {error}; {resume}, or put the file by hand at {target}") from error
+    try:
+        _check(part, target, url)  # before the file is in place, so that nobody sees one that will be refused
+    except WeightsError:
+        part.unlink()
+        raise
+    part.replace(target)
+    _beside(part, ".json").unlink(missing_ok=True)
+
+
+def _receive(url: str, part: Path, progress: Progress | None) -> None:
+    """Make one request and write what it gives to `part`; return when the file is whole."""
+    had, same_as = _resumable(url, part)
+    headers = {"Range": f"bytes={had}-", "If-Range": same_as} if had else {}
+    with _open(url, headers, part) as response:
+        total = None if response.length is None else int(response.length)
+        if response.status == 206:
+            span = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
+            if not had or span is None or int(span[1]) != had or _version(response) not in ("", same_as):
+                part.unlink(missing_ok=True)
+                raise _TroubleError("the server continued another file than the one begun", again=True)
+            total = int(span[2])
+        else:
+            had = 0  # the server knows no ranges, or the file has changed
+        with part.open("ab" if had else "wb") as file:
+            if not had:  # only now that the old bytes are gone may the note speak of the new file
+                _write_json(_beside(part, ".json"), {"url": url, "if_range": _version(response)})
+            if progress:
+                progress(had, total)
+            while block := _read(response):
+                had += file.write(block)
+                if progress:
+                    progress(had, total)
+            file.flush()
+            os.fsync(file.fileno())
+    size = part.stat().st_size
+    if total is not None and size != total:
+        if size > total:  # two writers where locks do not work: nothing in it can be trusted
+            part.unlink()
+        raise _TroubleError(f"the connection broke off at {size:,} of {total:,} bytes", again=True)
+
+
+def _open(url: str, headers: dict[str, str], part: Path) -> http.client.HTTPResponse:
+    """Send the request; whatever goes wrong on the way is trouble, told in a few words."""
+    request = urllib.request.Request(url, headers={"User-Agent": "elmo-torch", **headers})
+    try:
+        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416:  # nothing after the bytes we have: they are no beginning of what is there now
+            part.unlink()
+        again = error.code >= 500 or error.code in (408, 416, 429)
+        raise _TroubleError(f"the server answered {error.code} {error.reason}", again=again) from error
+    except urllib.error.URLError as error:  # never connected: worth waiting for only in the middle of a download
+        raise _TroubleError(f"cannot be reached ({error.reason})", again=bool(headers)) from error
+    except (OSError, http.client.HTTPException) as error:
+        raise _TroubleError(f"the connection broke off ({error or type(error).__name__})", again=True) from error
+    return response
+
+
+def _read(response: http.client.HTTPResponse) -> bytes:
+    """Read one block. Apart, so that an OSError of the network is never taken for one of the disk."""
+    try:
+        return response.read(BLOCK)
+    except (OSError, http.client.HTTPException) as error:
+        raise _TroubleError(f"the connection broke off ({error or type(error).__name__})", again=True) from error
+
+
+def _resumable(url: str, part: Path) -> tuple[int, str]:
+    """Return how many bytes of `part` can be kept, and the version of the file they must belong to."""
+    note = _read_json(_beside(part, ".json"))
+    if note.get("url") != url or not note.get("if_range") or not part.exists():
+        return 0, ""
+    return part.stat().st_size, str(note["if_range"])
+
+
+def _version(response: http.client.HTTPResponse) -> str:
+    """Return what tells this version of the file from another; If-Range takes no weak ETag (RFC 9110, 13.1.5)."""
+    etag = response.headers.get("ETag", "")
+    return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")
+
+
+def _check(file: Path, target: Path, url: str) -> None:
+    """Refuse `file` if `target` was another file at its first download; if this is the first time, remember it."""
+    record = _beside(target, ".sha256.json")
+    known, status = _read_json(record), file.stat()
+    if known.get("size") == status.st_size and known.get("mtime_ns") == status.st_mtime_ns:
+        return
+    with file.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    first = str(known.get("sha256", found))
+    if first != found:
+        hashes = f"sha256 {first[:12]}… then, {found[:12]}… now"
+        if file == target:
+            raise WeightsError(
+                f"{target}: changed since it was first downloaded ({hashes}); delete it to download it again,"
+                f" or delete {record} to accept it as it is"
+            )
+        raise WeightsError(
+            f"{url}: is another file than at the first download ({hashes}) and was not put at {target};"
+            f" delete {record} to accept the new one"
+        )
+    try:
+        _write_json(record, {"sha256": found, "size": status.st_size, "url": url, "mtime_ns": status.st_mtime_ns})
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):  # a shared cache that is read-only still serves
+            raise
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """Return the object in `path`; empty if there is none, which means the same as nothing known."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write `path` whole or not at all."""
+    draft = _beside(path, f".{os.getpid()}.{threading.get_ident()}")
+    try:
+        draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold `path` as a lock, so that one process downloads and the others wait for it.
+
+    The file stays: removing it would let a third process lock a new one while the second holds the old. Windows and
+    some cluster file systems have no flock: there nothing is held, and one should download a model once before
+    starting many processes.
+    """
+    with path.open("ab") as file:
+        if sys.platform != "win32":
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield

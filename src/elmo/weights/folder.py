@@ -1,0 +1,148 @@
+"""OUR FOLDER ◀─▶ MODEL, in the Hugging Face layout.
+
+    config.json               what the model is made of
+    model.safetensors         its parameters, and the softmax where there is one
+    vocabulary.txt            the words of the softmax or of the word table
+    warm_state.safetensors    where `state="warm"` starts every sentence
+"""
+
+import dataclasses
+import difflib
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from elmo.errors import ConfigError, DataError, WeightsError
+from elmo.model.bilm import BiLM, BiLMConfig
+from elmo.model.char_cnn import CharCNNConfig
+from elmo.model.lstm import LSTMConfig, State
+from elmo.text.vocabulary import Vocabulary
+from elmo.weights.atomic import write_error
+
+CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
+    "config.json",
+    "model.safetensors",
+    "vocabulary.txt",
+    "warm_state.safetensors",
+)
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A model as its files give it."""
+
+    bilm: BiLM
+    vocabulary: Vocabulary | None = None
+    warm_state: State | None = None
+
+
+def read(folder: Path, softmax: bool = False) -> Pretrained:
+    """Read a folder. The softmax is left on the disk unless asked for: only language modelling needs it."""
+    config = config_of(_json(folder / CONFIG), folder / CONFIG)
+    if not softmax:
+        config = dataclasses.replace(config, n_softmax=None)
+    with torch.device("meta"):
+        bilm = BiLM(config)
+    expected = {name: tuple(tensor.shape) for name, tensor in bilm.state_dict().items()}
+    bilm.load_state_dict(_tensors(folder / WEIGHTS, expected), assign=True)
+    words, warm = folder / VOCABULARY, folder / WARM_STATE
+    vocabulary = Vocabulary.read(words) if words.exists() else None
+    state = None
+    if warm.exists():
+        lstm = config.lstm
+        shapes = {"h": (lstm.n_layers, 2, 1, lstm.projection_dim), "c": (lstm.n_layers, 2, 1, lstm.dim)}
+        state = State(**_tensors(warm, shapes))
+    return Pretrained(bilm.eval(), vocabulary, state)
+
+
+def write(model: Pretrained, folder: Path) -> None:
+    """Write a folder, whole or not at all. One that exists is never overwritten."""
+    if folder.exists():
+        raise DataError(f"{folder}: exists already; give a new name, or remove it first")
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.bilm.state_dict().items()}
+    config = {"model_type": "elmo", "architectures": ["BiLM"], **dataclasses.asdict(model.bilm.config)}
+    temporary = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        (temporary / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
+        if model.vocabulary is not None:
+            model.vocabulary.write(temporary / VOCABULARY)
+        if model.warm_state is not None:
+            state = {name: tensor.float().cpu().contiguous() for name, tensor in model.warm_state._asdict().items()}
+            save_file(state, temporary / WARM_STATE)
+        temporary.chmod(0o755)
+        temporary.rename(folder)
+    except (OSError, SafetensorError) as error:
+        raise write_error(folder, error) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def config_of(values: dict[str, Any], where: Path) -> BiLMConfig:
+    """A config.json's content, checked: unknown fields are refused with the nearest name."""
+    values = {name: value for name, value in values.items() if name not in ("model_type", "architectures")}
+    _refuse_unknown(values, BiLMConfig, where)
+    cnn = values.get("char_cnn")
+    try:
+        if cnn is not None:
+            _refuse_unknown(cnn, CharCNNConfig, where)
+            cnn = CharCNNConfig(**{**cnn, "filters": tuple((width, count) for width, count in cnn["filters"])})
+        _refuse_unknown(values["lstm"], LSTMConfig, where)
+        return BiLMConfig(LSTMConfig(**values["lstm"]), cnn, values.get("n_words"), values.get("n_softmax"))
+    except ConfigError as error:
+        raise WeightsError(f"{where}: {error}") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise WeightsError(f"{where}: not the config of a biLM ({error}); expected 'lstm' and 'char_cnn'") from None
+
+
+def _refuse_unknown(values: dict[str, Any], config: type, where: Path) -> None:
+    known = [field.name for field in dataclasses.fields(config)]
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise WeightsError(f"{where}: unknown field {name!r}; {hint}")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise WeightsError(f"{path}: not JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise WeightsError(f"{path}: expected a JSON object, found {type(values).__name__}")
+    return values
+
+
+def _tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """The named tensors of a safetensors file in float32, each checked."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            missing = sorted(set(shapes) - set(file.keys()))
+            if missing:
+                raise WeightsError(f"{path}: no tensor {missing[0]!r}; {CONFIG} asks for it. Are they from one model?")
+            tensors = {name: file.get_tensor(name).float() for name in shapes}
+    except FileNotFoundError:
+        raise WeightsError(f"{path}: no such file; a model folder holds {CONFIG} and {WEIGHTS}") from None
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{path}: damaged, or not safetensors ({error}). Get the file again") from None
+    for name, shape in shapes.items():
+        if tuple(tensors[name].shape) != shape:
+            found = tuple(tensors[name].shape)
+            raise WeightsError(f"{path}: {name!r} has shape {found}; {CONFIG} needs {shape}. Are they from one model?")
+        if not torch.isfinite(tensors[name].sum(dtype=torch.float64)):
+            raise WeightsError(f"{path}: {name!r} holds NaN or infinity; the weights are damaged")
+    return tensors

@@ -1,0 +1,142 @@
+"""The published models by name, and models on the Hugging Face Hub: a name goes in, paths of local files come out.
+
+The addresses are those of the authors' page. Nothing here opens the files; what they hold is the reader's business.
+"""
+
+import difflib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from elmo.errors import ElmoError, WeightsError
+from elmo.weights.download import Progress, cache_folder, download, offline
+
+# What a model folder can consist of. No *.bin, *.pt or *.ckpt: a pickle can run code when it is read.
+HUB_FILES = ["config.json", "*.safetensors", "vocabulary.txt", "options.json", "*.hdf5", "README.md"]
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """One published model: where its two files are, and what it is."""
+
+    name: str
+    options_url: str
+    weights_url: str
+    description: str
+    language: str
+
+
+def _published(name: str, options: str, weights: str, language: str, description: str) -> PublishedModel:
+    site = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo"
+    return PublishedModel(name, f"{site}/{options}", f"{site}/{weights}", description, language)
+
+
+def _authors(name: str, size: str, description: str) -> PublishedModel:
+    stem = f"{size}/elmo_{size}"
+    return _published(name, f"{stem}_options.json", f"{stem}_weights.hdf5", "English", description)
+
+
+PUBLISHED: dict[str, PublishedModel] = {
+    model.name: model
+    for model in (
+        _authors("small", "2x1024_128_2048cnn_1xhighway", "13,593,296 parameters, three layers of 256"),
+        _authors("medium", "2x2048_256_2048cnn_1xhighway", "28,027,728 parameters, three layers of 512"),
+        _authors("original", "2x4096_512_2048cnn_2xhighway", "93,600,848 parameters, three layers of 1024"),
+        _authors(
+            "original-5.5b",
+            "2x4096_512_2048cnn_2xhighway_5.5B",
+            "93,600,848 parameters, three layers of 1024; trained on 5.5 billion tokens",
+        ),
+        _published(
+            "pubmed",
+            "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_options.json",
+            "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5",
+            "English",
+            "93,600,848 parameters, three layers of 1024; contributed, trained on PubMed",
+        ),
+        _published(
+            "portuguese",
+            "contributed/pt/wikipedia/options.json",
+            "contributed/pt/wikipedia/elmo_pt_weights.hdf5",
+            "Portuguese",
+            "contributed, trained on Wikipedia",
+        ),
+        _published(
+            "portuguese-brwac",
+            "contributed/pt/brwac/options.json",
+            "contributed/pt/brwac/elmo_pt_weights_dgx1.hdf5",
+            "Portuguese",
+            "contributed, trained on the web corpus brWaC",
+        ),
+    )
+}
+
+
+def fetch(name: str, progress: Progress | None = None) -> tuple[Path, Path]:
+    """Return the options and the weights file of a published model, downloaded if they are not in the cache.
+
+    `progress` hears of the weights alone: the options are a few hundred bytes.
+    """
+    if name not in PUBLISHED:
+        nearest = difflib.get_close_matches(name.lower(), PUBLISHED, n=1, cutoff=0.5)
+        meant = f" Did you mean {nearest[0]!r}?" if nearest else ""
+        raise WeightsError(f"{name!r}: not the name of a published model.{meant} The names are {', '.join(PUBLISHED)}")
+    model = PUBLISHED[name]
+    folder = cache_folder() / "published" / name
+    options, weights = folder / "options.json", folder / "weights.hdf5"
+    if offline() and not (options.exists() and weights.exists()):
+        raise WeightsError(
+            f"{name}: not in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids to download it; unset them, or put"
+            f" {model.options_url} as {options.name} and {model.weights_url} as {weights.name} into the folder {folder}"
+        )
+    return download(model.options_url, options), download(model.weights_url, weights, progress=progress)
+
+
+def fetch_hub(repo_id: str, revision: str | None = None) -> Path:
+    """Return the local folder of a model on the Hugging Face Hub, such as `owner/name`; needs the extra `hub`.
+
+    Only the files of `HUB_FILES` are downloaded, into the Hub's own cache; pickled weights never are.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", repo_id, re.ASCII):
+        raise WeightsError(f"{repo_id!r}: not the name of a model on the Hugging Face Hub; one looks like owner/name")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise ElmoError(
+            f"{repo_id}: the Hugging Face Hub needs a package that is not here; pip install 'elmo-torch[hub]'"
+        ) from error
+    try:
+        folder = Path(
+            snapshot_download(repo_id, revision=revision, allow_patterns=HUB_FILES, local_files_only=offline())
+        )
+    # Its versions stand on requests, httpx and httpx2 in turn, whose errors share no root: none of them is ours.
+    except Exception as error:
+        raise WeightsError(f"{repo_id} on the Hugging Face Hub: {_hub_trouble(error, repo_id, revision)}") from error
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.hdf5")):
+        raise WeightsError(
+            f"{repo_id} on the Hugging Face Hub: has no *.safetensors and no *.hdf5 file;"
+            " pickled weights are not read here, so it must be converted first"
+        )
+    return folder
+
+
+def _hub_trouble(error: Exception, repo_id: str, revision: str | None) -> str:
+    """Say in one line what the Hub's client says in a paragraph, and what to do."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    if isinstance(error, GatedRepoError):  # a kind of RepositoryNotFoundError, so before it
+        return f"access is restricted; ask for it at https://huggingface.co/{repo_id}, then set HF_TOKEN"
+    if isinstance(error, RepositoryNotFoundError):
+        return "no such model, or a private one; check the name, or set HF_TOKEN to a token that may read it"
+    if isinstance(error, RevisionNotFoundError):
+        return f"has no revision {revision!r}; name a branch, a tag or a commit of it"
+    if offline():
+        return "not whole in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids to download it; unset them"
+    if isinstance(error, LocalEntryNotFoundError):
+        return "cannot be reached and is not whole in the cache; check the connection and try again"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}; check the name, the connection and the disk"
