@@ -254,7 +254,12 @@ def test_offline_takes_files_put_by_hand(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("smal", " Did you mean 'small'?"), ("PUBMED", " Did you mean 'pubmed'?"), ("Original 5.5B", " Did you mean 'original-5.5b'?"), ("zzz", "")],
+    [
+        ("smal", " Did you mean 'small'?"),
+        ("PUBMED", " Did you mean 'pubmed'?"),
+        ("Original 5.5B", " Did you mean 'original-5.5b'?"),
+        ("zzz", ""),
+    ],
 )
 def test_unknown_name(name: str, meant: str) -> None:
     with pytest.raises(WeightsError) as caught:

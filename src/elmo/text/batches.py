@@ -4,6 +4,10 @@ Sentences of one length run together, so nearly every row of every matrix produc
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 
 def windows(sentences: Iterable[list[str]], tokens: int) -> Iterator[list[list[str]]]:
@@ -18,6 +22,13 @@ def windows(sentences: Iterable[list[str]], tokens: int) -> Iterator[list[list[s
             window, size = [], 0
     if window:
         yield window
+
+
+def consecutive(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """The items as they come, `size` at a time."""
+    stream = iter(items)
+    while batch := list(islice(stream, size)):
+        yield batch
 
 
 def by_length(lengths: Sequence[int], budget: int) -> list[list[int]]:

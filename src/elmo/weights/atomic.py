@@ -25,9 +25,9 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def write_error(path: Path, error: OSError) -> DataError:
+def write_error(path: Path, error: Exception) -> DataError:
     """Why a file could not be written, in one line."""
-    # HDF5 wraps the system's error in its own and keeps the number in the text.
-    if error.errno == errno.ENOSPC or "No space left" in str(error) or f"errno = {errno.ENOSPC}" in str(error):
+    # HDF5 and safetensors wrap the system's error in their own and keep it in the text.
+    if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
         return DataError(f"{path}: the disk is full; nothing was put in its place. Make room and run the same again")
-    return DataError(f"{path}: cannot be written ({error.strerror or error})")
+    return DataError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})")

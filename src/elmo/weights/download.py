@@ -95,7 +95,7 @@ def _download(url: str, target: Path, progress: Progress | None) -> None:
         except _TroubleError as error:
             if error.again and attempt < RETRIES:
                 continue
-            kept = part.stat().st_size if part.exists() else 0
+            kept, _ = _resumable(url, part)
             resume = f"{kept:,} bytes are kept and the same call resumes there" if kept else "try again later"
             raise WeightsError(f"{url}: {error}; {resume}, or put the file by hand at {target}") from error
     try:
@@ -112,15 +112,17 @@ def _receive(url: str, part: Path, progress: Progress | None) -> None:
     had, same_as = _resumable(url, part)
     headers = {"Range": f"bytes={had}-", "If-Range": same_as} if had else {}
     with _open(url, headers, part) as response:
-        total = None if response.length is None else int(response.length)
+        total = response.length
         if response.status == 206:
             span = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
             if not had or span is None or int(span[1]) != had or _version(response) not in ("", same_as):
                 part.unlink(missing_ok=True)
                 raise _TroubleError("the server continued another file than the one begun", again=True)
             total = int(span[2])
-        else:
+        elif response.status == 200:
             had = 0  # the server knows no ranges, or the file has changed
+        else:  # 202 "ask again later", 204 "empty": not the file
+            raise _TroubleError(f"the server answered {response.status} {response.reason}", again=False)
         with part.open("ab" if had else "wb") as file:
             if not had:  # only now that the old bytes are gone may the note speak of the new file
                 _write_json(_beside(part, ".json"), {"url": url, "if_range": _version(response)})

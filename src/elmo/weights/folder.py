@@ -11,6 +11,7 @@ import difflib
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def _json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """The named tensors of a safetensors file in float32, each checked."""
     try:
         with safe_open(path, framework="pt") as file:

@@ -13,6 +13,7 @@ from elmo.weights.download import Progress, cache_folder, download, offline
 
 # What a model folder can consist of. No *.bin, *.pt or *.ckpt: a pickle can run code when it is read.
 HUB_FILES = ["config.json", "*.safetensors", "vocabulary.txt", "options.json", "*.hdf5", "README.md"]
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def fetch_hub(repo_id: str, revision: str | None = None) -> Path:
 
     Only the files of `HUB_FILES` are downloaded, into the Hub's own cache; pickled weights never are.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", repo_id, re.ASCII):
+    if not HUB_ID.fullmatch(repo_id):
         raise WeightsError(f"{repo_id!r}: not the name of a model on the Hugging Face Hub; one looks like owner/name")
     try:
         from huggingface_hub import snapshot_download

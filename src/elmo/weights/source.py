@@ -1,4 +1,4 @@
-"""A NAME ─▶ A MODEL: a folder, a zip of one, an HDF5 with its options beside it, a hub id, a published or packaged name.
+"""A NAME ─▶ A MODEL: a folder, a zip of one, an HDF5 beside its options, a hub id, a published or a packaged name.
 
 What exists on the disk comes first, then what is in the package, then what must be fetched. Nothing is ever unpickled.
 """
@@ -49,7 +49,7 @@ def locate(source: str | Path) -> Path:
         return PACKAGED / name
     if name in published.PUBLISHED:
         return published.fetch(name)[1]
-    if published.is_hub_id(name) and not path.suffix:
+    if published.HUB_ID.fullmatch(name) and path.suffix not in (".hdf5", ".zip"):
         return published.fetch_hub(name)
     names = ", ".join([*packaged(), *published.PUBLISHED])
     raise WeightsError(
@@ -126,5 +126,5 @@ def _words_of(words: Vocabulary | None, n_words: int, where: Path) -> Vocabulary
             raise WeightsError(f"{where}: words enter this model by their row; give vocabulary= the file of its words")
         words = Vocabulary.read(beside)
     if len(words) != n_words:
-        raise WeightsError(f"{where}: 'embedding' has {n_words} rows, the vocabulary {len(words)} words; expected one row a word")
+        raise WeightsError(f"{where}: 'embedding' has {n_words} rows, the vocabulary {len(words)} words; one a row needed")
     return words

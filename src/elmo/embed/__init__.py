@@ -1,0 +1,1 @@
+"""USING A MODEL: text in, arrays out, in memory or to a file."""

@@ -1,0 +1,295 @@
+"""TEXT ─▶ ARRAYS: `elmo.load(…)` gives an `Embedder`, which tokenises, batches, runs the biLM and picks layers.
+
+sentences, any number of them ─▶ one array (L+1, tokens, 2D) per sentence, in order, as they are asked for
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmo.embed.pooling import pooling as pooling_named
+from elmo.embed.selection import Array, LayersArgument, Selection
+from elmo.embed.warm_up import TEXT, warm_state
+from elmo.embed.word_cache import WordCache
+from elmo.errors import ConfigError, DataError, ElmoError
+from elmo.model.bilm import BiLM
+from elmo.model.lstm import State
+from elmo.model.packing import Packing
+from elmo.text import batches, characters, tokens
+from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmo.weights import folder, source
+from elmo.weights.folder import Pretrained
+
+log = logging.getLogger("elmo")
+
+Sentence = str | Sequence[str]
+
+STATES = ("fresh", "carried", "warm")
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}  # computed together
+WINDOW_BATCHES = 4  # batches that are read ahead, and sorted by length
+CACHE_BYTES = 64 << 20  # of word vectors
+WORDS_AT_ONCE = 1024  # new words that pass the token encoder together
+
+
+def load(
+    model: str | Path,
+    *,
+    device: str = "auto",
+    precision: str = "float32",
+    options: str | Path | None = None,
+    vocabulary: str | Path | None = None,
+    token_embeddings: str | Path | None = None,
+    cache_bytes: int = CACHE_BYTES,
+) -> "Embedder":
+    """Load a model: a folder, a zip of one, an HDF5 with its options beside it, a hub id, a published or packaged name.
+
+    `options` names an options.json that does not lie beside its HDF5. With `token_embeddings` and its `vocabulary`,
+    words enter by their row in that file instead of by their characters. `precision="bfloat16"` is for GPUs.
+    """
+    where = device_named(device)
+    read = source.read(model, options=options, vocabulary=vocabulary, token_embeddings=token_embeddings)
+    return Embedder(read, device=where, precision=precision, cache_bytes=cache_bytes)
+
+
+def device_named(name: str) -> torch.device:
+    """The device of that name, if it is there; "auto" is the first GPU, or the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        there = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
+        raise ConfigError(f"device {name!r} is not available; on this machine: auto, {', '.join(there)}") from None
+    return device
+
+
+class Embedder:
+    """A biLM in use. Every result depends on the sentence alone, unless `state="carried"` asks otherwise."""
+
+    def __init__(
+        self,
+        model: Pretrained,
+        *,
+        device: torch.device | str = "cpu",
+        precision: str = "float32",
+        cache_bytes: int = CACHE_BYTES,
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise ConfigError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}")
+        self.device = torch.device(device)
+        self.bilm: BiLM = model.bilm.to(self.device, PRECISIONS[precision]).eval().requires_grad_(False)
+        self.config = model.bilm.config
+        self.vocabulary = model.vocabulary
+        self.cache = WordCache(self._encode_words, cache_bytes // (4 * self.config.lstm.projection_dim))
+        self._warm = model.warm_state
+        self._carried: State | None = None
+
+    @property
+    def dim(self) -> int:
+        """2D: the width of every vector."""
+        return self.config.output_dim
+
+    @property
+    def n_layers(self) -> int:
+        """How many layers `layers="all"` gives."""
+        return self.config.n_layers
+
+    def tokens(self, text: str) -> list[tokens.Token]:
+        """What the tokenizer makes of a raw text, with character offsets."""
+        return tokens.tokenize(text)
+
+    def embed(
+        self,
+        sentences: Iterable[Sentence],
+        layers: LayersArgument = "all",
+        *,
+        dtype: str = "float32",
+        state: str = "fresh",
+        batch_tokens: int | None = None,
+        batch_size: int = 64,
+        skip: int = 0,
+    ) -> Iterator[Array]:
+        """One array per sentence, in order: (L+1, tokens, 2D) for all layers, (tokens, 2D) for one.
+
+        A string is raw text and is tokenised; a list is tokens, taken as they are. The sentences may be endless: a
+        window of about four batches of `batch_tokens` tokens is in memory, sorted by length inside.
+
+        `state` is where the LSTMs start: "fresh" (zeros, every sentence), "warm" (one stored state, every sentence),
+        or "carried" (from batch to batch, row by row, `batch_size` sentences at a time, also across calls until
+        `reset_state()`: what bilm-tf and AllenNLP do).
+
+        The first `skip` sentences are read but not given back: a run that goes on where another stopped gives, to the
+        bit, what that one would have given.
+        """
+        if isinstance(sentences, str):
+            raise DataError("embed() takes a list of sentences, found one string; write [text]")
+        if state not in STATES:
+            raise ConfigError(f"state is {state!r}; expected one of {', '.join(STATES)}")
+        if min(batch_size, 1 if batch_tokens is None else batch_tokens) < 1:
+            raise ConfigError("batch_tokens and batch_size must be positive")
+        selection = Selection.parse(layers, self.n_layers, dtype)
+        tokenised = (tokens.words(sentence) if isinstance(sentence, str) else list(sentence) for sentence in sentences)
+        if state == "carried":
+            return self._carrying(tokenised, selection, batch_size, skip)
+        budget = batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
+        start = self.warm_state() if state == "warm" else None
+        return self._independent(tokenised, selection, start, budget, skip)
+
+    def encode(
+        self,
+        sentences: Iterable[Sentence],
+        pooling: str = "mean",
+        layers: LayersArgument = "average",
+        *,
+        normalize: bool = False,
+        state: str = "fresh",
+        batch_tokens: int | None = None,
+    ) -> Array:
+        """One vector per sentence, (n, 2D): pooled over its tokens; `normalize` makes its length 1."""
+        pool = pooling_named(pooling)
+        if Selection.parse(layers, self.n_layers).weights is None:
+            raise ConfigError("encode() gives one vector a sentence; layers='all' would be several: choose or mix them")
+        rows = [pool(array) for array in self.embed(sentences, layers, state=state, batch_tokens=batch_tokens)]
+        vectors = np.stack(rows) if rows else np.zeros((0, self.dim), dtype=np.float32)
+        if normalize:
+            norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+            vectors = vectors / np.where(norms > 0, norms, 1)
+        return vectors
+
+    def ids(self, sentences: Iterable[Sentence]) -> Tensor:
+        """What `Elmo` and `BiLM` take, boundaries included: character ids (B, T, C), or a word table's ids (B, T)."""
+        split = [tokens.words(sentence) if isinstance(sentence, str) else list(sentence) for sentence in sentences]
+        if self.config.char_cnn is not None:
+            ids = characters.sentence_ids(split, self.config.char_cnn.max_characters_per_token)
+        else:
+            assert self.vocabulary is not None
+            ids = np.zeros((len(split), max(map(len, split), default=0) + 2), dtype=np.int64)
+            for row, sentence in zip(ids, split, strict=True):
+                row[: len(sentence) + 2] = self.vocabulary.ids(_bounded(sentence))
+        return torch.from_numpy(ids).to(self.device)
+
+    def reset_state(self) -> None:
+        """Forget what `state="carried"` has read."""
+        self._carried = None
+
+    @torch.inference_mode()
+    def warm_state(self) -> State:
+        """Where `state="warm"` starts: the model's stored state, or the one after a fixed text; (L, 2, 1, ·)."""
+        if self._warm is None:
+            sentences = [_bounded(line.split()) for line in TEXT]
+            self._warm = warm_state(self.bilm, [self._vectors([sentence]) for sentence in sentences])
+        like = self.bilm.zero_state(1)
+        return State(self._warm.h.to(like.h), self._warm.c.to(like.c))
+
+    def save(self, path: str | Path) -> None:
+        """Write a model folder, the warm state in it."""
+        folder.write(Pretrained(self.bilm, self.vocabulary, self.warm_state()), Path(path))
+
+    def _independent(
+        self,
+        sentences: Iterator[list[str]],
+        selection: Selection,
+        start: State | None,
+        budget: int,
+        skip: int,
+    ) -> Iterator[Array]:
+        for window in batches.windows(sentences, WINDOW_BATCHES * budget):
+            skipped = min(skip, len(window))
+            skip -= skipped
+            results: dict[int, Array] = {}
+            for rows in batches.by_length([len(sentence) + 2 for sentence in window], budget):
+                batch = [_bounded(window[row]) for row in rows]
+                if skipped == len(window):
+                    self._vectors(batch)  # the cache must have seen them
+                else:
+                    results.update(zip(rows, self._halving(batch, selection, start), strict=True))
+            for row in range(skipped, len(window)):
+                yield results.pop(row)
+
+    def _carrying(
+        self, sentences: Iterator[list[str]], selection: Selection, batch_size: int, skip: int
+    ) -> Iterator[Array]:
+        for rows in batches.consecutive(sentences, batch_size):
+            size = len(rows)
+            before = self._carried if self._carried is not None else self.bilm.zero_state(size)
+            if before.h.shape[2] < size:
+                more = self.bilm.zero_state(size - before.h.shape[2])
+                before = State(*(torch.cat(pair, dim=2) for pair in zip(before, more, strict=True)))
+            start = State(before.h[:, :, :size], before.c[:, :, :size])
+            arrays, after = self._run([_bounded(sentence) for sentence in rows], selection, start)
+            # Rows beyond a smaller batch keep theirs.
+            pairs = zip(after, before, strict=True)
+            self._carried = State(*(torch.cat([new, old[:, :, size:]], dim=2) for new, old in pairs))
+            yield from arrays[min(skip, size) :]
+            skip -= min(skip, size)
+
+    def _halving(self, batch: list[list[str]], selection: Selection, start: State | None) -> list[Array]:
+        """Run a batch; where memory does not suffice, its two halves."""
+        if start is not None:
+            start = State(*(part.expand(-1, -1, len(batch), -1) for part in start))
+        try:
+            return self._run(batch, selection, start)[0]
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not _out_of_memory(error):
+                raise
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        if len(batch) == 1:
+            raise ElmoError(f"out of memory on {self.device} with one sentence of {len(batch[0]) - 2} tokens; split it")
+        log.warning("out of memory: a batch of %d sentences is halved; batch_tokens= sets the size", len(batch))
+        half = len(batch) // 2
+        one = None if start is None else State(*(part[:, :, :1] for part in start))
+        return self._halving(batch[:half], selection, one) + self._halving(batch[half:], selection, one)
+
+    @torch.inference_mode()
+    def _run(
+        self, batch: list[list[str]], selection: Selection, start: State | None
+    ) -> tuple[list[Array], State]:
+        """A batch of sentences with their boundaries ─▶ an array each, without; and the state after them."""
+        packing = Packing.of([len(sentence) for sentence in batch])
+        layers, state = self.bilm.contextualize(self._vectors(batch, packing), packing, start)
+        chosen = selection.apply(layers)  # (…, N, 2D)
+        return [np.take(chosen, rows[1:-1], axis=-2) for rows in packing.of_sentences()], state
+
+    @torch.inference_mode()
+    def _vectors(self, batch: list[list[str]], packing: Packing | None = None) -> Tensor:
+        """Token vectors of a batch, (N, D): packed, or sentence after sentence."""
+        numbers: dict[str, int] = {}
+        for word in chain.from_iterable(batch):
+            numbers.setdefault(word, len(numbers))
+        vectors = self.cache.vectors(list(numbers)) if self.config.char_cnn else self._encode_words(list(numbers))
+        index = np.fromiter((numbers[word] for word in chain.from_iterable(batch)), dtype=np.int64)
+        if packing is not None:
+            starts = np.cumsum([0, *(len(sentence) for sentence in batch)])
+            index = index[starts[packing.sentence] + packing.step]
+        return vectors[torch.from_numpy(index).to(self.device)]
+
+    @torch.inference_mode()
+    def _encode_words(self, words: Sequence[str]) -> Tensor:
+        """Distinct words through the token encoder, (N, D)."""
+        if self.config.char_cnn is None:
+            assert self.vocabulary is not None
+            vectors: Tensor = self.bilm.token_encoder(torch.from_numpy(self.vocabulary.ids(words)).to(self.device))
+            return vectors
+        length = self.config.char_cnn.max_characters_per_token
+        parts = [
+            self.bilm.token_encoder(torch.from_numpy(characters.word_ids(some, length)).to(self.device))
+            for some in batches.consecutive(words, WORDS_AT_ONCE)
+        ]
+        return torch.cat(parts)
+
+
+def _bounded(sentence: Sequence[str]) -> list[str]:
+    return [BEGIN_SENTENCE, *sentence, END_SENTENCE]
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    # The CPU's allocator has no exception of its own.
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

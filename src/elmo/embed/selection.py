@@ -1,0 +1,62 @@
+"""LAYERS ─▶ WHAT WAS ASKED FOR: all of them, one, their average, or a weighted sum; as an array of the asked type."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmo.errors import ConfigError
+
+LayersArgument = str | int | Sequence[float]
+Array = npt.NDArray[np.floating[Any]]
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Every layer (no weights), or the sum of the layers by their weights."""
+
+    weights: tuple[float, ...] | None
+    dtype: torch.dtype = torch.float32
+
+    @classmethod
+    def parse(cls, layers: LayersArgument, n_layers: int, dtype: str = "float32") -> "Selection":
+        """From `"all"`, `"top"`, `"average"`, a layer's number (or its digits), or one weight per layer."""
+        if dtype not in DTYPES:
+            raise ConfigError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
+        if layers == "all":
+            return cls(None, DTYPES[dtype])
+        if layers == "average":
+            return cls((1.0 / n_layers,) * n_layers, DTYPES[dtype])
+        if layers == "top":
+            layers = n_layers - 1
+        if isinstance(layers, str) and layers.isdecimal():
+            layers = int(layers)
+        if isinstance(layers, int) and 0 <= layers < n_layers:
+            return cls(tuple(float(layer == layers) for layer in range(n_layers)), DTYPES[dtype])
+        if not isinstance(layers, str | int) and len(layers) == n_layers:
+            return cls(tuple(float(weight) for weight in layers), DTYPES[dtype])
+        raise ConfigError(
+            f"layers is {layers!r}; this model has {n_layers}: expected all, top, average, 0 to {n_layers - 1}, "
+            f"or a list of {n_layers} weights"
+        )
+
+    def apply(self, layers: list[Tensor]) -> Array:
+        """L+1 tensors (N, 2D) ─▶ (L+1, N, 2D) or (N, 2D)."""
+        array: Array = self._selected(layers).to(self.dtype).cpu().numpy()
+        return array
+
+    def _selected(self, layers: list[Tensor]) -> Tensor:
+        if self.weights is None:
+            return torch.stack(layers)
+        if sorted(self.weights) == [0.0] * (len(layers) - 1) + [1.0]:
+            return layers[self.weights.index(1.0)]
+        total = layers[0] * self.weights[0]
+        for layer, weight in zip(layers[1:], self.weights[1:], strict=True):
+            total = total + layer * weight
+        return total

@@ -1,0 +1,38 @@
+"""The fixed text after which `state="warm"` starts every sentence, for models that store no warm state of their own.
+
+bilm-tf and AllenNLP begin at zeros and drift within a few sentences to a state that reading has left behind: that is
+the state the published vectors are computed in. This text brings a model there, the same way every time.
+"""
+
+import torch
+
+from elmo.model.bilm import BiLM
+from elmo.model.lstm import State
+from elmo.model.packing import Packing
+
+TEXT = [
+    "The committee met on Tuesday to discuss the new budget .",
+    "She had never seen the sea before , and she stood there for a long time .",
+    "Prices rose by 3.4 % in the third quarter , according to the report .",
+    "He said that the results were better than expected .",
+    "In 1912 the family moved to a small town near the border .",
+    "What do you think we should do now ?",
+    "The river is 240 kilometres long and flows into the North Sea .",
+    '" I will be back before dark , " said the old man .',
+    "Researchers found that the treatment reduced the risk by about half .",
+    "The team won its last four games and finished second .",
+    "Most of the houses in the village were built of stone .",
+    "However , there is no evidence that it ever happened .",
+    "The company , which has 1,200 employees , makes parts for aircraft .",
+    "It was raining when they left the station .",
+    "Many species of birds live in the forest during the summer .",
+    "The president is expected to sign the agreement next week .",
+]
+
+
+def warm_state(bilm: BiLM, vectors: list[torch.Tensor]) -> State:
+    """The state after the text, read sentence by sentence: (L, 2, 1, ·). `vectors` are its sentences', (T, D) each."""
+    state = bilm.zero_state(1)
+    for tokens in vectors:
+        _, state = bilm.contextualize(tokens, Packing.of([len(tokens)]), state)
+    return state
