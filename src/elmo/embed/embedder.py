@@ -163,6 +163,11 @@ class Embedder:
             vectors = vectors / np.where(norms > 0, norms, 1)
         return vectors
 
+    def token_vectors(self, words: Sequence[str]) -> Array:
+        """The context-independent vectors of words, (N, D): what the LSTMs read."""
+        vectors: Array = self._encode_words(words).float().cpu().numpy()
+        return vectors
+
     def ids(self, sentences: Iterable[Sentence]) -> Tensor:
         """What `Elmo` and `BiLM` take, boundaries included: character ids (B, T, C), or a word table's ids (B, T)."""
         split = [tokens.words(sentence) if isinstance(sentence, str) else list(sentence) for sentence in sentences]

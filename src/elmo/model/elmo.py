@@ -62,8 +62,9 @@ class Elmo(nn.Module):
             layers, _ = self.bilm(ids)
             if not self.keep_boundaries:
                 layers = layers.without_boundaries()
-        return ElmoOutput([self.projection(self.dropout(mix(layers))) for mix in self.mixes], layers.mask)
+        representations = [self.projection(self.dropout(mix(layers))) for mix in self.mixes]
+        return ElmoOutput(representations, layers.mask)
 
     def penalty(self) -> Tensor:
         """The mixes' L2 terms, to be added to the task's loss."""
-        return torch.stack([mix.penalty() for mix in self.mixes]).sum()
+        return torch.stack([mix.penalty() for mix in self.mixes if isinstance(mix, ScalarMix)]).sum()

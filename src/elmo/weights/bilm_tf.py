@@ -61,7 +61,7 @@ def write(bilm: BiLM, options: Path, weights: Path) -> None:
         path.write_text(json.dumps(options_of(bilm.config), indent=1) + "\n", encoding="utf-8")
 
 
-def write_token_embeddings(vectors: npt.NDArray[np.float32], path: Path) -> None:
+def write_token_embeddings(vectors: npt.NDArray[np.floating[Any]], path: Path) -> None:
     """Write a token-embedding file: the context-independent vectors (V, D) of a vocabulary, in its order."""
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
         file.create_dataset("embedding", data=vectors)

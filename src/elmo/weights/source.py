@@ -75,8 +75,9 @@ def options_beside(weights: Path) -> Path:
 
 def _weights_in(path: Path) -> Path:
     found = sorted([*path.glob("*.hdf5"), *path.glob("*.h5")])
-    if len(found) == 1:
-        return found[0]
+    for candidates in (found, [file for file in found if "weights" in file.name]):
+        if len(candidates) == 1:
+            return candidates[0]
     for pickle in sorted([*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.th"), *path.glob("*.pkl")]):
         _refuse_pickle(pickle)
     what = f"{len(found)} .hdf5 files" if found else f"neither {folder.CONFIG} nor an .hdf5 file"
@@ -126,5 +127,5 @@ def _words_of(words: Vocabulary | None, n_words: int, where: Path) -> Vocabulary
             raise WeightsError(f"{where}: words enter this model by their row; give vocabulary= the file of its words")
         words = Vocabulary.read(beside)
     if len(words) != n_words:
-        raise WeightsError(f"{where}: 'embedding' has {n_words} rows, the vocabulary {len(words)} words; one a row needed")
+        raise WeightsError(f"{where}: 'embedding' has {n_words} rows, the vocabulary {len(words)} words")
     return words

@@ -7,11 +7,12 @@ What is done differently, and why:
 """
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 import torch
 from torch import Tensor
 
-BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}  # of gates, computed from the inputs at a time
+BLOCK_TOKENS = {"cpu": 512, "cuda": 8192}  # whose inputs' share of the gates is computed at a time
 
 
 def lstm_in_place(
@@ -32,17 +33,24 @@ def lstm_in_place(
     dim, cell = h.shape[2], c.shape[2]
     h, c = h.clone(), c.clone()
     outputs = inputs.new_empty(directions, n_tokens, dim)
-    bias = bias.clone()
-    bias[:, cell : 2 * cell] += forget_bias
+    bias = bias[:, None].clone()
+    bias[:, :, cell : 2 * cell] += forget_bias
 
+    blocks = list(_blocks(rows, BLOCK_TOKENS.get(inputs.device.type, BLOCK_TOKENS["cpu"])))
+    share = inputs.new_empty(directions * max(map(sum, blocks), default=0) * 4 * cell)
+    gates_memory = inputs.new_empty(directions * max(rows, default=0) * 4 * cell)
+    hidden_memory = c.new_empty(directions * max(rows, default=0) * cell)
     token = 0
-    for block in _blocks(rows, BLOCK_BYTES.get(inputs.device.type, 64 << 20) // (16 * cell * directions)):
+    for block in blocks:
         size = sum(block)
-        all_gates = torch.baddbmm(bias[:, None], inputs[:, token : token + size], weight_input)
+        from_inputs = _shaped(share, directions, size, 4 * cell)
+        torch.bmm(inputs[:, token : token + size], weight_input, out=from_inputs)
         start = 0
         for active in block:
-            gates = all_gates[:, start : start + active]
+            gates = _shaped(gates_memory, directions, active, 4 * cell)
+            hidden = _shaped(hidden_memory, directions, active, cell)
             h_active, c_active = h[:, :active], c[:, :active]
+            torch.add(from_inputs[:, start : start + active], bias, out=gates)
             gates.baddbmm_(h_active, weight_hidden)
             i, f, o, candidate = gates.chunk(4, dim=2)
             candidate.mul_(2)
@@ -50,16 +58,23 @@ def lstm_in_place(
             c_active.mul_(f).addcmul_(i, candidate, value=2).sub_(i)
             if cell_clip is not None:
                 c_active.clamp_(-cell_clip, cell_clip)
-            hidden = torch.mul(c_active, 2).sigmoid_().mul_(2).sub_(1).mul_(o).to(h.dtype)
-            if weight_projection is not None:
-                hidden = torch.bmm(hidden, weight_projection)
+            torch.mul(c_active, 2, out=hidden).sigmoid_().mul_(2).sub_(1).mul_(o)
+            output = outputs[:, token : token + active]
+            if weight_projection is None:
+                output.copy_(hidden)
+            else:
+                output.copy_(torch.bmm(hidden.to(h.dtype), weight_projection))
                 if proj_clip is not None:
-                    hidden.clamp_(-proj_clip, proj_clip)
-            h_active.copy_(hidden)
-            outputs[:, token : token + active] = hidden
+                    output.clamp_(-proj_clip, proj_clip)
+            h_active.copy_(output)
             start += active
             token += active
     return outputs, h, c
+
+
+def _shaped(memory: Tensor, *shape: int) -> Tensor:
+    """The beginning of a memory, in a shape: contiguous, as the batched product needs its result to be fast."""
+    return memory[: prod(shape)].view(shape)
 
 
 def _blocks(rows: Sequence[int], tokens: int) -> Iterator[list[int]]:

@@ -1,0 +1,46 @@
+"""The command `elmo`: one file per verb. Heavy imports wait inside the verbs, so that `--help` is quick."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from elmo import __version__
+from elmo.cli.convert import convert
+from elmo.cli.embed import embed
+from elmo.cli.info import info
+from elmo.errors import ElmoError
+
+app = typer.Typer(
+    help="ELMo: deep contextualized word representations.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+for verb in (embed, info, convert):
+    app.command()(verb)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"elmo-torch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command; a user's mistake is one line and exit code 2."""
+    try:
+        app()
+    except ElmoError as error:
+        print(f"elmo: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,54 @@
+"""`elmo convert`: published files ◀─▶ our folder, and the token embeddings of a vocabulary."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elmo.cli.arguments import ModelArgument
+from elmo.errors import ConfigError, DataError
+
+
+def convert(
+    model: ModelArgument,
+    output: Annotated[Path, typer.Argument(help="A new folder; or a name ending in .hdf5, for the published format.")],
+    vocabulary: Annotated[
+        Path | None, typer.Option(help="Write the token embeddings of these words instead (an .hdf5).")
+    ] = None,
+) -> None:
+    """Convert a model: to a folder (safetensors), or to the options.json and HDF5 that older tools read.
+
+    Nothing is lost on the way: HDF5 to folder to HDF5 gives the same numbers to the bit.
+
+    \b
+    Examples:
+      $ elmo convert weights.hdf5 converted
+      $ elmo convert model back/weights.hdf5
+      $ elmo convert model embeddings.hdf5 --vocabulary words.txt
+    """
+    from elmo.embed.embedder import Embedder
+    from elmo.text.vocabulary import Vocabulary
+    from elmo.weights import bilm_tf, source
+
+    published = output.suffix in (".hdf5", ".h5")
+    options = output.with_name(output.name.replace("weights", "options")).with_suffix(".json")
+    if "weights" not in output.name:
+        options = output.with_name("options.json")
+    for path in [output, options] if published and vocabulary is None else [output]:
+        if path.exists():
+            raise DataError(f"{path}: exists already; give another name, or remove it first")
+    if vocabulary is not None and not published:
+        raise ConfigError(f"{output}: token embeddings are an .hdf5 file; give a name that ends so")
+    words = Vocabulary.read(vocabulary) if vocabulary is not None else None
+    read = source.read(model, softmax=not published)
+    if words is not None:
+        vectors = Embedder(read, cache_bytes=0).token_vectors(words.words)
+        bilm_tf.write_token_embeddings(vectors, output)
+        print(f"{output}: {len(words):,} words of {vectors.shape[1]}", file=sys.stderr)
+    elif published:
+        bilm_tf.write(read.bilm, options, output)
+        print(f"{output} and {options.name}: {read.bilm.n_parameters():,} parameters", file=sys.stderr)
+    else:
+        Embedder(read).save(output)
+        print(f"{output}: {read.bilm.n_parameters():,} parameters", file=sys.stderr)

@@ -1,0 +1,183 @@
+"""`elmo embed`: a text file, one sentence per line ─▶ a file of arrays."""
+
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import IO, Annotated
+
+import typer
+
+from elmo.cli.arguments import ModelOption
+from elmo.errors import DataError
+
+def embed(
+    input: Annotated[str, typer.Argument(help="A text file, one sentence per line; - is standard input.")],
+    output: Annotated[Path, typer.Argument(help="The file to write; its ending tells the format.")],
+    model: ModelOption,
+    layers: Annotated[str, typer.Option(help="all, top, average, or a layer's number.")] = "all",
+    pool: Annotated[str | None, typer.Option(help="One vector per sentence: mean, max or first-last.")] = None,
+    format: Annotated[str | None, typer.Option(help="hdf5, parquet or npz, where the ending does not tell.")] = None,
+    dtype: Annotated[str, typer.Option(help="float32 or float16.")] = "float32",
+    tokenized: Annotated[
+        bool, typer.Option("--tokenized/--raw", help="Split at white space, or tokenise raw text.")
+    ] = False,
+    state: Annotated[str, typer.Option(help="Where each sentence starts: fresh, warm or carried.")] = "fresh",
+    batch_tokens: Annotated[int | None, typer.Option(help="Tokens computed together.", min=1)] = None,
+    batch_size: Annotated[int, typer.Option(help="Sentences in a batch, where state is carried.", min=1)] = 64,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    precision: Annotated[str, typer.Option(help="float32, or bfloat16 for GPUs.")] = "float32",
+    threads: Annotated[int | None, typer.Option(help="CPU threads; PyTorch's choice if not given.", min=1)] = None,
+    forget_sentences: Annotated[bool, typer.Option(help="Leave the sentences themselves out of the file.")] = False,
+    resume: Annotated[bool, typer.Option(help="Go on with an interrupted run.")] = False,
+) -> None:
+    """Embed a text file, one sentence per line; a blank line is an empty sentence.
+
+    The HDF5 file is laid out as AllenNLP's `elmo` command did: an array "0", "1", … per line, (layers, tokens, dim),
+    and `sentence_to_index`. An interrupted run goes on with --resume and ends in the same file.
+
+    \b
+    Examples:
+      $ elmo embed sentences.txt vectors.hdf5 --model model
+      $ elmo embed sentences.txt top.hdf5 --model model --layers top --tokenized
+      $ elmo embed sentences.txt means.parquet --model model --pool mean --layers average --dtype float16
+      $ cat sentences.txt | elmo embed - vectors.npz --model model
+    """
+    from elmo.embed.pooling import pooling
+    from elmo.embed.selection import Selection
+    from elmo.embed.store import Store, format_of
+    from elmo.text.tokens import words
+
+    form = format_of(output, format)
+    pooled = pooling(pool) if pool else None
+    lines = _Lines(input)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    from elmo.embed.embedder import load
+
+    embedder = load(model, device=device, precision=precision)
+    Selection.parse(layers, embedder.n_layers, dtype)
+    settings = {
+        "model": model,
+        "layers": layers,
+        "pool": pool,
+        "dtype": dtype,
+        "tokenized": tokenized,
+        "state": state,
+        "batch_size": batch_size if state == "carried" else None,
+        "precision": precision,
+    }
+    store = Store(output, settings, resume)
+    skip = len(store.done)
+    waiting: deque[tuple[list[str], int]] = deque()
+
+    def sentences() -> Iterator[list[str]]:
+        for number, line in enumerate(lines):
+            tokens = line.split() if tokenized else words(line)
+            if number >= skip:
+                waiting.append((tokens, lines.position))
+            elif tokens != store.done[number]:
+                raise DataError(f"{input}: line {number + 1} has changed since the run to resume; remove {store.part}")
+            yield tokens
+        if lines.count < skip:
+            raise DataError(f"{input}: {lines.count} lines, but the run to resume had done {skip}; remove {store.part}")
+
+    arrays = embedder.embed(
+        sentences(), layers, dtype=dtype, state=state, batch_tokens=batch_tokens, batch_size=batch_size, skip=skip
+    )
+    with _interrupted_by_sigterm(), _Progress(lines.size) as progress:
+        try:
+            for array in arrays:
+                tokens, position = waiting.popleft()
+                store.add(tokens, pooled(array) if pooled else array)
+                progress.advance(len(tokens), position)
+        except KeyboardInterrupt:
+            store.flush()
+            print(f"elmo: interrupted after {len(store.done)} sentences; --resume goes on there", file=sys.stderr)
+            raise typer.Exit(130) from None
+        store.finish(form, sentences=not forget_sentences)
+    print(f"{output}: {len(store.done):,} sentences, {sum(map(len, store.done)):,} tokens", file=sys.stderr)
+
+
+class _Lines:
+    """The lines of a file or of standard input, and how far in they are."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = self.position = 0
+        self.size: int | None = None
+        if name != "-":
+            try:
+                self.size = Path(name).stat().st_size
+                Path(name).open("rb").close()
+            except OSError as error:
+                raise DataError(f"{name}: cannot be read ({error.strerror}); expected a text file") from None
+
+    def __iter__(self) -> Iterator[str]:
+        if self.name == "-":
+            yield from self._decoded(sys.stdin.buffer)
+        else:
+            with Path(self.name).open("rb") as file:
+                yield from self._decoded(file)
+
+    def _decoded(self, file: IO[bytes]) -> Iterator[str]:
+        for line in file:
+            self.count += 1
+            self.position += len(line)
+            try:
+                yield line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                found = f"byte {error.start + 1} is 0x{line[error.start]:02x}"
+                raise DataError(
+                    f"{self.name}: line {self.count} is not UTF-8 ({found}); convert the file first, e.g. with iconv"
+                ) from None
+
+
+class _Progress:
+    """A bar with tokens/s and the time left, on a terminal; nothing in a pipe."""
+
+    def __init__(self, size: int | None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        self._bar = Progress(
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[tokens]:,} tokens, {task.fields[speed]:,.0f}/s"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("", total=size, tokens=0, speed=0.0)
+        self._tokens = 0
+
+    def __enter__(self) -> "_Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def advance(self, tokens: int, position: int) -> None:
+        self._tokens += tokens
+        elapsed = self._bar.tasks[0].elapsed or 0.0
+        speed = self._tokens / elapsed if elapsed else 0.0
+        self._bar.update(self._task, completed=position, tokens=self._tokens, speed=speed)
+
+
+class _interrupted_by_sigterm:  # noqa: N801 (a context manager, used like a function)
+    """SIGTERM ends the run as Ctrl-C does: what is done is saved first."""
+
+    def __enter__(self) -> None:
+        def interrupt(signum: int, frame: FrameType | None) -> None:
+            raise KeyboardInterrupt
+
+        self._before = signal.signal(signal.SIGTERM, interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
