@@ -13,6 +13,7 @@ import typer
 from elmo.cli.arguments import ModelOption
 from elmo.errors import DataError
 
+
 def embed(
     input: Annotated[str, typer.Argument(help="A text file, one sentence per line; - is standard input.")],
     output: Annotated[Path, typer.Argument(help="The file to write; its ending tells the format.")],

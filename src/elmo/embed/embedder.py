@@ -90,6 +90,7 @@ class Embedder:
         self.cache = WordCache(self._encode_words, cache_bytes // (4 * self.config.lstm.projection_dim))
         self._warm = model.warm_state
         self._carried: State | None = None
+        self._staging: Tensor | None = None
 
     @property
     def dim(self) -> int:
@@ -260,8 +261,18 @@ class Embedder:
         """A batch of sentences with their boundaries ─▶ an array each, without; and the state after them."""
         packing = Packing.of([len(sentence) for sentence in batch])
         layers, state = self.bilm.contextualize(self._vectors(batch, packing), packing, start)
-        chosen = selection.apply(layers)  # (…, N, 2D)
+        chosen = self._on_host(selection.apply(layers))  # (…, N, 2D)
         return [np.take(chosen, rows[1:-1], axis=-2) for rows in packing.of_sentences()], state
+
+    def _on_host(self, tensor: Tensor) -> Array:
+        """The tensor as an array, valid until the next call: a GPU's comes through one pinned memory, used again."""
+        if tensor.device.type == "cuda":
+            size = tensor.numel() * tensor.element_size()
+            if self._staging is None or len(self._staging) < size:
+                self._staging = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            tensor = self._staging[:size].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+        array: Array = tensor.cpu().numpy()
+        return array
 
     @torch.inference_mode()
     def _vectors(self, batch: list[list[str]], packing: Packing | None = None) -> Tensor:

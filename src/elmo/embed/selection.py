@@ -1,4 +1,4 @@
-"""LAYERS ─▶ WHAT WAS ASKED FOR: all of them, one, their average, or a weighted sum; as an array of the asked type."""
+"""LAYERS ─▶ WHAT WAS ASKED FOR: all of them, one, their average, or a weighted sum; in the asked type."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,10 +46,9 @@ class Selection:
             f"or a list of {n_layers} weights"
         )
 
-    def apply(self, layers: list[Tensor]) -> Array:
+    def apply(self, layers: list[Tensor]) -> Tensor:
         """L+1 tensors (N, 2D) ─▶ (L+1, N, 2D) or (N, 2D)."""
-        array: Array = self._selected(layers).to(self.dtype).cpu().numpy()
-        return array
+        return self._selected(layers).to(self.dtype)
 
     def _selected(self, layers: list[Tensor]) -> Tensor:
         if self.weights is None:
