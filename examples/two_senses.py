@@ -24,7 +24,7 @@ SENTENCES = [
 
 
 def tiny() -> elmo.Embedder:
-    """A biLM with random weights, 62 thousand parameters."""
+    """A biLM with random weights, 83 thousand parameters."""
     torch.manual_seed(0)
     lstm = LSTMConfig(dim=64, projection_dim=16)
     cnn = CharCNNConfig(filters=((1, 4), (2, 8), (3, 16), (4, 32), (5, 64)), n_highway=1)

@@ -14,6 +14,7 @@ from elmo.model.bilm import BiLM
 from elmo.model.layers import Layers
 from elmo.model.lstm import State
 from elmo.text.characters import sentence_ids
+from elmo.text.vocabulary import Vocabulary
 from elmo.weights import bilm_tf
 from numpy_reference import Options, Reference, random_options, random_weights
 
@@ -32,6 +33,7 @@ VARIANTS: dict[str, tuple[Options, Options, float]] = {
     "tanh": ({}, {"activation": "tanh"}, 1.0),
     "F == D": ({"projection_dim": 7, "dim": 12}, {"filters": [[1, 3], [4, 4]]}, 1.0),
     "H == D": ({"projection_dim": 6, "dim": 6, "cell_clip": 3, "proj_clip": 0.1}, {}, 1.0),
+    "D > H": ({"projection_dim": 9, "dim": 5}, {}, 1.0),
     "F == D == H": ({"projection_dim": 7, "dim": 7}, {"filters": [[1, 3], [4, 4]]}, 1.0),
     "no skip": ({"n_layers": 2, "use_skip_connections": False}, {}, 1.0),
     "skip": ({"n_layers": 3, "use_skip_connections": True}, {}, 1.0),
@@ -50,6 +52,11 @@ VARIANTS: dict[str, tuple[Options, Options, float]] = {
         {"projection_dim": 8, "dim": 32, "n_layers": 2, "cell_clip": 3, "proj_clip": 3, "use_skip_connections": True},
         {},
         4.0,
+    ),
+    "as published": (  # in small: every dataset of the format is there
+        {"projection_dim": 5, "dim": 11, "n_layers": 2, "cell_clip": 3, "proj_clip": 3, "use_skip_connections": True},
+        {"filters": [[1, 3], [3, 4]], "n_highway": 1, "max_characters_per_token": 50, "activation": "relu"},
+        1.0,
     ),
 }
 
@@ -112,17 +119,21 @@ def random_sentences(rng: np.random.Generator, n: int, longest: int = 9) -> list
     return [[str(word) for word in rng.choice(WORDS, size=rng.integers(0, longest + 1))] for _ in range(n)]
 
 
-def ids_of(bilm: BiLM, sentences: Sequence[Sequence[str]]) -> torch.Tensor:
+def ids_of(bilm: BiLM, sentences: Sequence[Sequence[str]], vocabulary: Vocabulary | None = None) -> torch.Tensor:
+    """Character ids (B, T, C), or with a vocabulary word ids (B, T)."""
+    if vocabulary is not None:
+        rows = [torch.from_numpy(vocabulary.ids(["<S>", *sentence, "</S>"])) for sentence in sentences]
+        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
     assert bilm.config.char_cnn is not None
     return torch.from_numpy(sentence_ids(sentences, bilm.config.char_cnn.max_characters_per_token))
 
 
-def carried(bilm: BiLM, batches: Batches) -> Iterator[Layers]:
+def carried(bilm: BiLM, batches: Batches, vocabulary: Vocabulary | None = None) -> Iterator[Layers]:
     """The layers of each batch, row by row from the state where that row last ended; a row not there keeps its own."""
     state = bilm.zero_state(max(map(len, batches)))
     for batch in batches:
         n = len(batch)
-        layers, after = bilm(ids_of(bilm, batch), State(state.h[:, :, :n], state.c[:, :, :n]))
+        layers, after = bilm(ids_of(bilm, batch, vocabulary), State(state.h[:, :, :n], state.c[:, :, :n]))
         state = State(*(torch.cat([new, old[:, :, n:]], dim=2) for new, old in zip(after, state, strict=True)))
         yield layers
 

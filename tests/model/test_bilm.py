@@ -1,6 +1,6 @@
 """The biLM against the NumPy reference, in every variant and on both paths: the plain one and the in-place kernel."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -35,6 +35,7 @@ from models import (
 from numpy_reference import Reference
 
 ALL = [*VARIANTS, *range(30)]
+Read = Callable[[str | int], BiLM]
 PATHS = ["plain", "in place"]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-11}  # the reference computes in float64
 CHAOTIC = "both clips of 3"  # too chaotic for float32
@@ -50,7 +51,7 @@ def reference_of(variant: str | int) -> Reference:
 
 
 @pytest.fixture(scope="module")
-def read(tmp_path_factory: pytest.TempPathFactory) -> object:
+def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
     """Reads a variant's files, written once."""
 
     @cache
@@ -89,7 +90,7 @@ def largest_difference(layers: Layers, expected: list[NDArray[np.float64]]) -> f
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("variant", ALL)
-def test_layers_and_state_from_zero_are_the_reference_s(read: object, variant: str | int, path: str) -> None:
+def test_layers_and_state_from_zero_are_the_reference_s(read: Read, variant: str | int, path: str) -> None:
     reference, bilm = reference_of(variant), read(variant)
     sentences = [*random_sentences(np.random.default_rng(1), 6), []]
     results = [reference.layers(sentence, keep_boundaries=True) for sentence in sentences]
@@ -108,7 +109,7 @@ def test_layers_and_state_from_zero_are_the_reference_s(read: object, variant: s
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("variant", ALL)
-def test_layers_with_the_state_carried_are_the_reference_s(read: object, variant: str | int, path: str) -> None:
+def test_layers_with_the_state_carried_are_the_reference_s(read: Read, variant: str | int, path: str) -> None:
     reference, bilm = reference_of(variant), read(variant)
     rng = np.random.default_rng(2)
     batches = [random_sentences(rng, n) for n in (3, 5, 1, 4)]
@@ -139,7 +140,7 @@ def test_the_variants_with_clips_are_clipped(variant: str, names: list[str]) -> 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize(("n", "longest"), [(60, 40), (700, 2)])  # long texts; more sentences than are read at a time
-def test_large_batches_are_the_reference_s(read: object, path: str, n: int, longest: int) -> None:
+def test_large_batches_are_the_reference_s(read: Read, path: str, n: int, longest: int) -> None:
     reference, bilm = reference_of("both clips"), read("both clips")
     sentences = random_sentences(np.random.default_rng(3), n, longest)
     with on(path, bilm.double()):
@@ -159,17 +160,14 @@ def test_words_that_enter_by_their_row_are_the_reference_s(tmp_path: Path, path:
     bilm = bilm_tf.read(*write_published(tmp_path, options, weights), embedding)
     reference = Reference(options, weights | {"embedding": table}, words)
     sentences = [["the", "dog", "日本語"], [], ["cat", "<UNK>", "</S>", "the", "the"]]
-    ids = np.zeros((3, 7), dtype=np.int64)
-    for row, sentence in zip(ids, sentences, strict=True):
-        row[: len(sentence) + 2] = Vocabulary(words).ids(["<S>", *sentence, "</S>"])
     with on(path, bilm):
-        layers, _ = bilm(torch.from_numpy(ids))
+        layers, _ = bilm(ids_of(bilm, sentences, Vocabulary(words)))
     expected = [reference.layers(sentence, keep_boundaries=True)[0] for sentence in sentences]
     assert largest_difference(layers, expected) < TOLERANCE[torch.float32]
 
 
 def test_the_kernel_runs_where_no_gradient_is_needed_and_only_there(
-    read: object, monkeypatch: pytest.MonkeyPatch
+    read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bilm, calls = read("two layers"), []
     kernel = lstm_module.lstm_in_place
@@ -192,7 +190,7 @@ def test_the_kernel_runs_where_no_gradient_is_needed_and_only_there(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_sentence_does_not_depend_on_the_others_of_its_batch(read: object, path: str) -> None:
+def test_a_sentence_does_not_depend_on_the_others_of_its_batch(read: Read, path: str) -> None:
     bilm = read("skip").double()
     sentences = [*random_sentences(np.random.default_rng(5), 7), ["cat"] * 30]
     with on(path, bilm):
@@ -206,7 +204,7 @@ def test_a_sentence_does_not_depend_on_the_others_of_its_batch(read: object, pat
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_two_sentences_with_the_state_carried_are_one_sentence(read: object, path: str) -> None:
+def test_two_sentences_with_the_state_carried_are_one_sentence(read: Read, path: str) -> None:
     """Forward, the text is the first then the second; backward, which reads from the end, the second then the first."""
     bilm = read("skip").double()
     dim = bilm.config.lstm.projection_dim
@@ -230,7 +228,7 @@ def test_two_sentences_with_the_state_carried_are_one_sentence(read: object, pat
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_state_that_is_passed_in_is_not_changed(read: object, path: str) -> None:
+def test_a_state_that_is_passed_in_is_not_changed(read: Read, path: str) -> None:
     bilm = read("two layers")
     state = State(*(torch.randn_like(part) for part in bilm.zero_state(2)))
     before = State(*(part.clone() for part in state))
@@ -249,7 +247,7 @@ def test_shapes_of_the_state() -> None:
     assert not state.c.any()
 
 
-def test_a_gradient_reaches_every_parameter_but_that_of_no_token(read: object) -> None:
+def test_a_gradient_reaches_every_parameter_but_that_of_no_token(read: Read) -> None:
     bilm = read("skip").requires_grad_(True)
     layers, _ = bilm(ids_of(bilm, random_sentences(np.random.default_rng(6), 6)))
     layers.activations.square().sum().backward()
@@ -257,7 +255,7 @@ def test_a_gradient_reaches_every_parameter_but_that_of_no_token(read: object) -
     assert not bilm.token_encoder.embedding.grad[0].any()
 
 
-def test_an_empty_batch_has_empty_layers(read: object) -> None:
+def test_an_empty_batch_has_empty_layers(read: Read) -> None:
     bilm = read("two layers")
     layers, state = bilm(ids_of(bilm, []))
     assert layers.activations.shape == (3, 0, 2, bilm.config.output_dim)
@@ -268,7 +266,7 @@ def test_an_empty_batch_has_empty_layers(read: object) -> None:
 # Layers
 
 
-def test_mask_and_zeros_at_padding(read: object) -> None:
+def test_mask_and_zeros_at_padding(read: Read) -> None:
     bilm = read("two layers")
     with torch.no_grad():
         layers, _ = bilm(ids_of(bilm, [["a", "cat"], [], ["sat"]]))
@@ -286,7 +284,7 @@ def test_without_boundaries_by_hand() -> None:
     assert inner.activations[..., 0].tolist() == [[[2, 3], [0, 0], [10, 0]], [[14, 15], [0, 0], [22, 0]]]
 
 
-def test_without_boundaries_is_the_reference_s(read: object) -> None:
+def test_without_boundaries_is_the_reference_s(read: Read) -> None:
     reference, bilm = reference_of("skip"), read("skip")
     sentences = random_sentences(np.random.default_rng(7), 5)
     with torch.no_grad():
@@ -341,18 +339,12 @@ def packed_inputs(lengths: list[int], dim: int) -> PackedSequence:
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(("h", "d"), [(7, 3), (3, 7), (4, 4)])
+@pytest.mark.parametrize(("h", "d"), [(7, 3), (4, 4)])
 def test_one_direction_without_clips_is_pytorch_s_lstm(h: int, d: int, path: str) -> None:
     torch.manual_seed(0)
     ours = ProjectedLSTM(5, LSTMConfig(h, d, cell_clip=None, proj_clip=None)).double()
     with torch.no_grad():
         ours.bias.normal_()
-    if d > h:  # PyTorch's projection must be smaller than its cell: nothing to compare with but the shapes
-        outputs, _ = ours(
-            torch.randn(1, 3, 5).double(), [2, 1], State(*(torch.zeros(1, 2, n).double() for n in (d, h)))
-        )
-        assert outputs.shape == (1, 3, d)
-        return
     packed = packed_inputs([6, 4, 4, 1], 5)
     state = State(torch.randn(1, 4, d).double(), torch.randn(1, 4, h).double())
     expected, after = torch_lstm(ours, 5)(packed, (state.h, state.c))

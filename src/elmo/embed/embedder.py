@@ -140,7 +140,7 @@ class Embedder:
         if state == "carried":
             return self._carrying(tokenised, selection, batch_size, skip)
         budget = batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
-        start = self.warm_state() if state == "warm" else None
+        start = self._after_boundaries(self.warm_state() if state == "warm" else self.bilm.zero_state(1))
         return self._independent(tokenised, selection, start, budget, skip)
 
     def encode(
@@ -194,6 +194,17 @@ class Embedder:
         like = self.bilm.zero_state(1)
         return State(self._warm.h.to(like.h), self._warm.c.to(like.c))
 
+    @torch.inference_mode()
+    def _after_boundaries(self, start: State) -> State:
+        """Where the sentence's own tokens begin: forward after `<S>`, backward after `</S>`; (L, 2, 1, ·).
+
+        Nobody sees the vectors of the boundaries, and from one starting state these two steps always end in the same
+        place: they are computed once, and a sentence costs its tokens alone.
+        """
+        both = State(*(part.expand(-1, -1, 2, -1) for part in start))
+        _, after = self.bilm.contextualize(self._vectors([[BEGIN_SENTENCE], [END_SENTENCE]]), Packing.of([1, 1]), both)
+        return State(*(torch.stack([part[:, 0, :1], part[:, 1, 1:]], dim=1) for part in after))
+
     def save(self, path: str | Path) -> None:
         """Write a model folder, the warm state in it."""
         folder.write(Pretrained(self.bilm, self.vocabulary, self.warm_state()), Path(path))
@@ -202,7 +213,7 @@ class Embedder:
         self,
         sentences: Iterator[list[str]],
         selection: Selection,
-        start: State | None,
+        start: State,
         budget: int,
         skip: int,
     ) -> Iterator[Array]:
@@ -210,8 +221,8 @@ class Embedder:
             skipped = min(skip, len(window))
             skip -= skipped
             results: dict[int, Array] = {}
-            for rows in batches.by_length([len(sentence) + 2 for sentence in window], budget):
-                batch = [_bounded(window[row]) for row in rows]
+            for rows in batches.by_length([len(sentence) for sentence in window], budget):
+                batch = [window[row] for row in rows]
                 if skipped == len(window):
                     self._vectors(batch)  # the cache must have seen them
                 else:
@@ -230,39 +241,37 @@ class Embedder:
                 before = State(*(torch.cat(pair, dim=2) for pair in zip(before, more, strict=True)))
             start = State(before.h[:, :, :size], before.c[:, :, :size])
             arrays, after = self._run([_bounded(sentence) for sentence in rows], selection, start)
+            arrays = [np.ascontiguousarray(array[..., 1:-1, :]) for array in arrays]
             # Rows beyond a smaller batch keep theirs.
             pairs = zip(after, before, strict=True)
             self._carried = State(*(torch.cat([new, old[:, :, size:]], dim=2) for new, old in pairs))
             yield from arrays[min(skip, size) :]
             skip -= min(skip, size)
 
-    def _halving(self, batch: list[list[str]], selection: Selection, start: State | None) -> list[Array]:
-        """Run a batch; where memory does not suffice, its two halves."""
-        if start is not None:
-            start = State(*(part.expand(-1, -1, len(batch), -1) for part in start))
+    def _halving(self, batch: list[list[str]], selection: Selection, start: State) -> list[Array]:
+        """Run a batch, every sentence from one state; where memory does not suffice, its two halves."""
         try:
-            return self._run(batch, selection, start)[0]
+            return self._run(batch, selection, State(*(part.expand(-1, -1, len(batch), -1) for part in start)))[0]
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not _out_of_memory(error):
                 raise
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         if len(batch) == 1:
-            raise ElmoError(f"out of memory on {self.device} with one sentence of {len(batch[0]) - 2} tokens; split it")
+            raise ElmoError(f"out of memory on {self.device} with one sentence of {len(batch[0])} tokens; split it")
         log.warning("out of memory: a batch of %d sentences is halved; batch_tokens= sets the size", len(batch))
         half = len(batch) // 2
-        one = None if start is None else State(*(part[:, :, :1] for part in start))
-        return self._halving(batch[:half], selection, one) + self._halving(batch[half:], selection, one)
+        return self._halving(batch[:half], selection, start) + self._halving(batch[half:], selection, start)
 
     @torch.inference_mode()
     def _run(
-        self, batch: list[list[str]], selection: Selection, start: State | None
+        self, batch: list[list[str]], selection: Selection, start: State
     ) -> tuple[list[Array], State]:
-        """A batch of sentences with their boundaries ─▶ an array each, without; and the state after them."""
+        """A batch of sentences ─▶ an array each, with a row per token given; and the state after them."""
         packing = Packing.of([len(sentence) for sentence in batch])
         layers, state = self.bilm.contextualize(self._vectors(batch, packing), packing, start)
         chosen = self._on_host(selection.apply(layers))  # (…, N, 2D)
-        return [np.take(chosen, rows[1:-1], axis=-2) for rows in packing.of_sentences()], state
+        return [np.take(chosen, rows, axis=-2) for rows in packing.of_sentences()], state
 
     def _on_host(self, tensor: Tensor) -> Array:
         """The tensor as an array, valid until the next call: a GPU's comes through one pinned memory, used again."""

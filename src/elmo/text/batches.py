@@ -11,12 +11,12 @@ Item = TypeVar("Item")
 
 
 def windows(sentences: Iterable[list[str]], tokens: int) -> Iterator[list[list[str]]]:
-    """Consecutive sentences of at least `tokens` tokens in all (boundaries counted): what is sorted, and in memory."""
+    """Consecutive sentences of at least `tokens` tokens in all: what is sorted, and in memory."""
     window: list[list[str]] = []
     size = 0
     for sentence in sentences:
         window.append(sentence)
-        size += len(sentence) + 2
+        size += len(sentence)
         if size >= tokens:
             yield window
             window, size = [], 0
@@ -37,7 +37,7 @@ def by_length(lengths: Sequence[int], budget: int) -> list[list[int]]:
     A sentence longer than the budget is a batch of its own.
     """
     batches: list[list[int]] = []
-    room = 0
+    room = -1  # so that the first row, even an empty one, opens a batch
     for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
         if lengths[row] > room:
             batches.append([])

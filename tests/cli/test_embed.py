@@ -1,0 +1,630 @@
+"""`elmo embed`: what it writes, what it refuses, and that stopping it anywhere changes nothing in the end."""
+
+import errno
+import json
+import os
+import pickle
+import pty
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sacremoses import MosesTokenizer
+
+import elmo as library
+from elmo.embed import store
+from embedders import (
+    DIM,
+    LINES,
+    N_LAYERS,
+    REFERENCE,
+    Finished,
+    assert_close,
+    assert_refused,
+    assert_same_bits,
+    command,
+    elmo,
+    elmo_process,
+    environment,
+    fresh,
+    needs_small_disks,
+    nothing_new_in,
+    on_a_disk_of,
+    read_arrays,
+    write_model,
+)
+from models import random_sentences
+
+FORMATS = ["hdf5", "npz", "parquet"]
+MOSES = MosesTokenizer(lang="en")
+SENTENCES = [
+    [word for word in sentence if word.strip("\x00")] for sentence in random_sentences(np.random.default_rng(8), 60)
+]
+TEXT = [" ".join(sentence).encode() + b"\n" for sentence in SENTENCES]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "model")
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """A file of `LINES`."""
+    path = tmp_path / "sentences.txt"
+    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """`--threads` lasts longer than the run where the command runs in this process."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def written(ended: Finished, output: Path) -> tuple[list[Any], dict[str, str] | None]:
+    assert ended.code == 0, ended.err
+    assert ended.out == ""
+    assert not output.with_name(output.name + ".part").exists()
+    return read_arrays(output)
+
+
+# What is written
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_line_is_an_array_under_its_number(form: str, lines: Path, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / f"out.{form}"
+    arrays, sentences = written(elmo("embed", lines, output, "--model", model, "--device", "cpu"), output)
+    tokens = [MOSES.tokenize(line, escape=False) for line in LINES]
+    assert len(arrays) == len(LINES)
+    for array, words in zip(arrays, tokens, strict=True):
+        assert array.dtype == np.float32
+        assert_close(array, fresh(words))
+    keys = [" ".join(words) for words in tokens]
+    assert sentences == {key: str(keys.index(key)) for key in keys}
+
+
+def test_tokenized_lines_are_split_at_white_space_alone(lines: Path, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.hdf5"
+    arrays, sentences = written(elmo("embed", lines, output, "-m", model, "--tokenized", "--device", "cpu"), output)
+    for array, line in zip(arrays, LINES, strict=True):
+        assert_close(array, fresh(line.split()))
+    assert sentences == {line: str(LINES.index(line)) for line in LINES}
+    raw = tmp_path / "raw.hdf5"
+    shapes = [array.shape[1] for array in written(elmo("embed", lines, raw, "-m", model, "--raw"), raw)[0]]
+    assert shapes == [len(MOSES.tokenize(line, escape=False)) for line in LINES]
+    assert shapes != [array.shape[1] for array in arrays]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("layers", ["top", "average", "0", "1"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_layers_and_dtype_are_those_of_embed(
+    form: str, layers: str, dtype: str, lines: Path, model: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / f"out.{form}"
+    ended = elmo("embed", lines, output, "-m", model, "--layers", layers, "--dtype", dtype, "--device", "cpu")
+    wanted = list(library.load(model, device="cpu").embed(LINES, layers, dtype=dtype))
+    assert_same_bits(written(ended, output)[0], wanted)
+    assert wanted[0].shape == (7, DIM)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("pool", ["mean", "max", "first-last"])
+def test_pooled_lines_are_those_of_encode(form: str, pool: str, lines: Path, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / f"out.{form}"
+    ended = elmo("embed", lines, output, "-m", model, "--pool", pool, "--layers", "average", "--device", "cpu")
+    vectors = library.load(model, device="cpu").encode(LINES, pool)
+    assert_same_bits(written(ended, output)[0], list(vectors))
+
+
+def test_every_layer_may_be_pooled(lines: Path, model: Path, tmp_path: Path) -> None:
+    ended = elmo("embed", lines, tmp_path / "out.npz", "-m", model, "--pool", "mean", "--device", "cpu")
+    for array, line in zip(written(ended, tmp_path / "out.npz")[0], LINES, strict=True):
+        layers = fresh(MOSES.tokenize(line, escape=False))
+        assert_close(array, layers.mean(axis=1) if line else np.zeros((N_LAYERS, DIM)))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_forgotten_sentences_are_not_in_the_file(form: str, lines: Path, model: Path, tmp_path: Path) -> None:
+    output, known = tmp_path / f"out.{form}", tmp_path / f"known.{form}"
+    arrays, sentences = written(elmo("embed", lines, output, "-m", model, "--forget-sentences"), output)
+    assert sentences is None
+    assert_same_bits(arrays, written(elmo("embed", lines, known, "-m", model), known)[0])
+
+
+@pytest.mark.parametrize("state", ["carried", "warm"])
+def test_the_state_is_that_of_embed(state: str, lines: Path, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.npz"
+    ended = elmo("embed", lines, output, "-m", model, "--state", state, "--batch-size", 2, "--device", "cpu")
+    arrays, _ = written(ended, output)
+    wanted = list(library.load(model, device="cpu").embed(LINES, state=state, batch_size=2))
+    assert_same_bits(arrays, wanted)
+    if state == "carried":
+        tokens = [MOSES.tokenize(line, escape=False) for line in LINES]
+        batches = [tokens[start : start + 2] for start in range(0, len(tokens), 2)]
+        wanted = [other for batch in REFERENCE.carried(batches) for other in batch]
+        for array, other in zip(arrays, wanted, strict=True):
+            assert_close(array, other)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_standard_input_is_a_file_like_another(form: str, lines: Path, model: Path, tmp_path: Path) -> None:
+    output, known = tmp_path / f"out.{form}", tmp_path / f"known.{form}"
+    given = lines.read_bytes().splitlines(keepends=True)
+    assert elmo("embed", "-", output, "-m", model, stdin=given).code == 0
+    assert elmo("embed", lines, known, "-m", model).code == 0
+    assert output.read_bytes() == known.read_bytes()
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("text", ["", "\n", "\n\n\n"])
+def test_nothing_and_blank_lines_are_no_sentences_and_empty_ones(
+    form: str, text: str, model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in.txt").write_text(text)
+    output = tmp_path / f"out.{form}"
+    ended = elmo("embed", tmp_path / "in.txt", output, "-m", model)
+    arrays, sentences = written(ended, output)
+    assert [array.shape for array in arrays] == [(N_LAYERS, 0, DIM)] * len(text)
+    assert sentences == ({"": "0"} if text else {})
+    assert ended.err == f"{output}: {len(text)} sentences, 0 tokens\n"
+
+
+def test_only_a_line_feed_ends_a_line(model: Path, tmp_path: Path) -> None:
+    text = "one\r\ntwo\u2028still two\x0bstill two\x0c\nthree"
+    (tmp_path / "in.txt").write_bytes(text.encode())
+    output = tmp_path / "out.hdf5"
+    arrays, sentences = written(elmo("embed", tmp_path / "in.txt", output, "-m", model, "--tokenized"), output)
+    assert sentences == {"one": "0", "two still two still two": "1", "three": "2"}
+    assert len(arrays) == 3
+
+
+def test_format_overrules_the_ending(lines: Path, model: Path, tmp_path: Path) -> None:
+    assert elmo("embed", lines, tmp_path / "vectors", "-m", model, "--format", "npz").code == 0
+    with np.load(tmp_path / "vectors") as file:
+        assert sorted(file) == [*"0123456", "sentence_to_index"]
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_threads_and_budget_change_only_the_time(lines: Path, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.npz"
+    ended = elmo("embed", lines, output, "-m", model, "--batch-tokens", 3, "--threads", 1, "--device", "cpu")
+    assert torch.get_num_threads() == 1
+    for array, line in zip(written(ended, output)[0], LINES, strict=True):
+        assert_close(array, fresh(MOSES.tokenize(line, escape=False)))
+
+
+def test_in_a_pipe_it_is_quiet_but_for_one_line(lines: Path, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.hdf5"
+    ended = elmo_process("embed", lines, output, "--model", model)
+    tokens = sum(len(MOSES.tokenize(line, escape=False)) for line in LINES)
+    assert ended == Finished(0, "", f"{output}: {len(LINES)} sentences, {tokens} tokens\n")
+
+
+def test_on_a_terminal_a_bar_shows_tokens_and_their_speed(lines: Path, model: Path, tmp_path: Path) -> None:
+    terminal, its_end = pty.openpty()
+    process = subprocess.Popen(
+        command("embed", lines, tmp_path / "out.hdf5", "--model", model),
+        stdout=subprocess.PIPE,
+        stderr=its_end,
+        env=environment(TERM="xterm-256color", COLUMNS="120"),
+    )
+    os.close(its_end)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # the process has ended
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(terminal)
+    assert process.wait(60) == 0
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.read() == b""
+    tokens = sum(len(MOSES.tokenize(line, escape=False)) for line in LINES)
+    assert f"{tokens} tokens, ".encode() in shown
+    assert b"/s" in shown
+    assert b"100%" in shown
+
+
+# Stopped, and resumed
+
+
+class Killed(BaseException):
+    """What ends a run without asking it."""
+
+
+def stopping_after(count: int, error: BaseException) -> Iterator[bytes]:
+    """The text, until something happens."""
+    yield from TEXT[:count]
+    raise error
+
+
+SETTINGS = {
+    "fresh": [],
+    "warm": ["--state", "warm"],
+    "carried": ["--state", "carried", "--batch-size", "7"],
+    "pooled": ["--pool", "max", "--dtype", "float16"],
+}
+
+
+def embed(output: Path, model: Path, *more: object, stdin: Any = TEXT) -> Finished:
+    """Embed the text in windows of about 48 tokens, one thread."""
+    fixed = ["-m", model, "--tokenized", "--batch-tokens", 12, "--device", "cpu", "--threads", 1]
+    return elmo("embed", "-", output, *fixed, *more, stdin=stdin)
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+    monkeypatch.setattr(store, "SEGMENT_BYTES", 3000)
+
+
+def segments(output: Path) -> list[int]:
+    """Where the finished segments of an unfinished run begin."""
+    part = output.with_name(output.name + ".part")
+    return sorted(int(path.stem) for path in part.glob("*.json") if path.stem.isdecimal())
+
+
+@pytest.mark.usefixtures("small_segments")
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_killed_and_resumed_it_ends_in_the_same_file(form: str, settings: str, model: Path, tmp_path: Path) -> None:
+    output, whole = tmp_path / f"out.{form}", tmp_path / f"whole.{form}"
+    assert embed(whole, model, *SETTINGS[settings]).code == 0
+    counts = []
+    for number, count in enumerate((25, 50)):  # killed twice
+        with pytest.raises(Killed):
+            embed(output, model, *SETTINGS[settings], *["--resume"] * number, stdin=stopping_after(count, Killed()))
+        assert not output.exists()
+        counts.append(len(segments(output)))
+    if settings != "pooled":  # whose arrays are few
+        assert 0 < counts[0] < counts[1]
+    assert embed(output, model, *SETTINGS[settings], "--resume").code == 0
+    assert output.read_bytes() == whole.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"out.{form}", f"whole.{form}"]
+
+
+@pytest.mark.usefixtures("small_segments")
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_interrupted_it_saves_what_is_done_and_resumes_there(
+    form: str, settings: str, model: Path, tmp_path: Path
+) -> None:
+    output, whole = tmp_path / f"out.{form}", tmp_path / f"whole.{form}"
+    assert embed(whole, model, *SETTINGS[settings]).code == 0
+    ended = embed(output, model, *SETTINGS[settings], stdin=stopping_after(40, KeyboardInterrupt()))
+    assert (ended.code, ended.out) == (130, "")
+    part = output.with_name(output.name + ".part")
+    saved = sum(len(json.loads((part / f"{first}.json").read_text())) for first in segments(output))
+    assert 20 < saved < 40
+    assert ended.err == f"elmo: interrupted after {saved} sentences; --resume goes on there\n"
+    assert embed(output, model, *SETTINGS[settings], "--resume").code == 0
+    (arrays, sentences), (other, known) = read_arrays(output), read_arrays(whole)
+    assert_same_bits(arrays, other)
+    assert sentences == known
+
+
+def test_interrupted_while_the_file_is_made_it_is_made_again(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    output = tmp_path / "out.npz"
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(np.lib.format, "write_array", interrupted)
+        ended = embed(output, model)
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err == "elmo: interrupted after 60 sentences; --resume goes on there\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.npz.part"]
+    assert len(written(embed(output, model, "--resume"), output)[0]) == 60
+
+
+@pytest.mark.usefixtures("small_segments")
+@pytest.mark.parametrize("count", [0, 1, 59, 60])
+def test_it_may_be_killed_before_the_first_and_after_the_last_line(count: int, model: Path, tmp_path: Path) -> None:
+    output, whole = tmp_path / "out.hdf5", tmp_path / "whole.hdf5"
+    assert embed(whole, model).code == 0
+    with pytest.raises(Killed):
+        embed(output, model, stdin=stopping_after(count, Killed()))
+    assert embed(output, model, "--resume").code == 0
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def start(output: Path, model: Path) -> subprocess.Popen[bytes]:
+    """The same run as `embed` in a process of its own, when it has finished three segments and waits for more text."""
+    process = subprocess.Popen(
+        command(
+            *("embed", "-", output, "-m", model, "--tokenized", "--batch-tokens", 12, "--device", "cpu"),
+            *("--threads", 1),
+            segment_bytes=3000,
+        ),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"".join(TEXT[:45]))
+    process.stdin.flush()
+    for _ in range(600):
+        if len(segments(output)) >= 3:
+            return process
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    raise AssertionError("no three segments within a minute")
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_a_process_that_was_killed_is_resumed(model: Path, tmp_path: Path) -> None:
+    output, whole = tmp_path / "out.hdf5", tmp_path / "whole.hdf5"
+    process = start(output, model)
+    process.kill()
+    assert process.communicate() == (b"", b"")
+    assert process.returncode == -signal.SIGKILL
+    assert not output.exists()
+    assert embed(output, model, "--resume").code == 0
+    assert embed(whole, model).code == 0
+    assert output.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_a_process_that_was_terminated_saves_first(model: Path, tmp_path: Path) -> None:
+    output, whole = tmp_path / "out.hdf5", tmp_path / "whole.hdf5"
+    process = start(output, model)
+    process.terminate()
+    _, err = process.communicate()
+    assert process.returncode == 130
+    assert err.startswith(b"elmo: interrupted after ")
+    assert err.endswith(b" sentences; --resume goes on there\n")
+    assert embed(output, model, "--resume").code == 0
+    assert embed(whole, model).code == 0
+    assert output.read_bytes() == whole.read_bytes()
+
+
+def test_a_finished_run_leaves_the_signals_as_they_were(lines: Path, model: Path, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert elmo("embed", lines, tmp_path / "out.npz", "-m", model).code == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.fixture
+def unfinished(model: Path, tmp_path: Path, small_segments: None) -> Path:
+    """The output of a run that was killed."""
+    output = tmp_path / "out.hdf5"
+    with pytest.raises(Killed):
+        embed(output, model, stdin=stopping_after(45, Killed()))
+    assert len(segments(output)) >= 3
+    return output
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        (["--layers", "top"], "layers is 'top', but the run to resume has 'all'"),
+        (["--dtype", "float16"], "dtype is 'float16', but the run to resume has 'float32'"),
+        (["--pool", "mean"], "pool is 'mean', but the run to resume has None"),
+        (["--raw"], "tokenized is False, but the run to resume has True"),
+        (["--state", "warm"], "state is 'warm', but the run to resume has 'fresh'"),
+        (["--precision", "bfloat16"], "precision is 'bfloat16', but the run to resume has 'float32'"),
+    ],
+)
+def test_other_settings_are_not_resumed(other: list[str], name: str, unfinished: Path, model: Path) -> None:
+    with nothing_new_in(unfinished.parent):
+        assert_refused(embed(unfinished, model, *other, "--resume"), f"{unfinished}.part: {name}")
+
+
+def test_another_model_does_not_go_on(unfinished: Path, tmp_path: Path) -> None:
+    another = write_model(tmp_path / "another")
+    with nothing_new_in(tmp_path):
+        ended = embed(unfinished, another, "--resume")
+    assert_refused(ended, f"model is '{another}', but the run to resume has ")
+
+
+def test_another_budget_is_refused_or_ends_in_the_same_file(unfinished: Path, model: Path) -> None:
+    whole = unfinished.with_name("whole.hdf5")
+    assert embed(whole, model).code == 0
+    ended = embed(unfinished, model, "--batch-tokens", 100, "--resume")
+    if ended.code == 0:
+        assert_same_bits(read_arrays(unfinished)[0], read_arrays(whole)[0])
+    else:
+        assert_refused(ended, "batch_tokens is 100, but the run to resume has 12")
+
+
+def test_a_line_that_has_changed_is_not_passed_over(unfinished: Path, model: Path) -> None:
+    changed = [*TEXT[:4], b"changed\n", *TEXT[5:]]
+    with nothing_new_in(unfinished.parent):
+        ended = embed(unfinished, model, "--resume", stdin=changed)
+    assert_refused(ended, f"-: line 5 has changed since the run to resume; remove {unfinished}.part")
+
+
+def test_a_text_that_has_become_shorter_is_not_passed_over(unfinished: Path, model: Path) -> None:
+    done = embed(unfinished, model, "--resume", stdin=TEXT[:2])
+    assert_refused(done, "-: 2 lines, but the run to resume had done ", f"remove {unfinished}.part")
+    assert not unfinished.exists()
+
+
+def test_an_unfinished_run_is_not_overwritten(unfinished: Path, model: Path) -> None:
+    with nothing_new_in(unfinished.parent):
+        ended = embed(unfinished, model)
+    assert_refused(ended, f"{unfinished}.part: an unfinished run; --resume goes on with it, or remove it to start anew")
+
+
+def test_resuming_what_was_never_started_starts_it(model: Path, tmp_path: Path, one_thread: None) -> None:
+    assert embed(tmp_path / "out.hdf5", model, "--resume").code == 0
+    assert len(read_arrays(tmp_path / "out.hdf5")[0]) == len(TEXT)
+
+
+# What is refused
+
+
+def test_an_output_that_exists_is_kept(lines: Path, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.hdf5"
+    output.write_text("mine")
+    for resume in ([], ["--resume"]):
+        with nothing_new_in(tmp_path):
+            ended = elmo("embed", lines, output, "-m", model, *resume)
+        assert_refused(ended, f"{output}: exists already; give another name, or remove it first")
+    assert output.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--layers", "7"],
+            "layers is 7; this model has 3: expected all, top, average, 0 to 2, or a list of 3 weights",
+        ),
+        (["--layers", "last"], "layers is 'last'; this model has 3: expected all, top, average, 0 to 2, or "),
+        (["--device", "tpu9"], "device 'tpu9' is not available; on this machine: auto, cpu"),
+        (["--device", "meta"], "device 'meta' is not available; on this machine: auto, cpu"),
+        (["--format", "csv"], "out.hdf5: format is 'csv'; expected one of hdf5, parquet, npz"),
+        (["--dtype", "float64"], "dtype is 'float64'; expected one of float32, float16"),
+        (["--pool", "sum"], "pooling is 'sum'; expected one of mean, max, first-last"),
+        (["--precision", "int3"], "precision is 'int3'; expected one of float32, bfloat16"),
+        (["--state", "cold"], "state is 'cold'; expected one of fresh, carried, warm"),
+    ],
+)
+def test_a_mistaken_option_is_one_line_and_leaves_no_file(
+    arguments: list[str], message: str, lines: Path, model: Path, tmp_path: Path
+) -> None:
+    with nothing_new_in(tmp_path):
+        assert_refused(elmo("embed", lines, tmp_path / "out.hdf5", "-m", model, *arguments), message)
+
+
+def test_an_ending_that_is_no_format_is_refused(lines: Path, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.txt"
+    with nothing_new_in(tmp_path):
+        ended = elmo("embed", lines, output, "-m", model)
+    assert_refused(ended, f"{output}: format is '.txt'; expected one of hdf5, parquet, npz")
+
+
+def test_an_input_that_is_not_there_is_refused(model: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "missing.txt"
+    with nothing_new_in(tmp_path):
+        ended = elmo("embed", missing, tmp_path / "out.hdf5", "-m", model)
+        folder = elmo("embed", tmp_path, tmp_path / "out.hdf5", "-m", model)
+    assert_refused(ended, f"{missing}: cannot be read (No such file or directory); expected a text file")
+    assert_refused(folder, f"{tmp_path}: cannot be read (Is a directory); expected a text file")
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (b"good\nna\xefve text\n", "line 2 is not UTF-8 (byte 3 is 0xef)"),
+        (b"\xff\xfea\x00", "line 1 is not UTF-8 (byte 1 is 0xff)"),
+        ("x\n\nünd".encode()[:-2] + b"\xc3\n", "line 3 is not UTF-8 (byte 3 is 0xc3)"),
+    ],
+)
+def test_text_that_is_not_utf8_names_its_line_and_byte(text: bytes, where: str, model: Path, tmp_path: Path) -> None:
+    path, output = tmp_path / "in.txt", tmp_path / "out.hdf5"
+    path.write_bytes(text)
+    assert_refused(elmo("embed", path, output, "-m", model), f"elmo: {path}: {where}; convert the file first, e.g. ")
+    assert not output.exists()
+
+
+def test_standard_input_that_is_not_utf8_is_refused_alike(model: Path, tmp_path: Path) -> None:
+    ended = elmo("embed", "-", tmp_path / "out.hdf5", "-m", model, stdin=[b"good\n", b"b\xe4d\n"])
+    assert_refused(ended, "elmo: -: line 2 is not UTF-8 (byte 2 is 0xe4); convert the file first, e.g. with iconv")
+
+
+def test_a_text_that_was_mended_is_embedded_by_the_same_command(model: Path, tmp_path: Path) -> None:
+    path, output = tmp_path / "in.txt", tmp_path / "out.hdf5"
+    path.write_bytes(b"na\xefve\n")
+    with nothing_new_in(tmp_path):
+        assert elmo("embed", path, output, "-m", model).code == 2
+    path.write_text("naïve\n", encoding="utf-8")
+    assert written(elmo("embed", path, output, "-m", model), output)[1] == {"naïve": "0"}
+
+
+def test_an_output_below_a_file_is_refused(lines: Path, model: Path) -> None:
+    ended = elmo("embed", lines, lines / "out.hdf5", "-m", model)
+    assert_refused(ended, "cannot be written (Not a directory)")
+
+
+def test_a_model_that_is_not_there_is_refused(lines: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "models" / "none.hdf5"
+    with nothing_new_in(tmp_path):
+        ended = elmo("embed", lines, tmp_path / "out.hdf5", "-m", missing)
+    assert_refused(ended, f"{missing}: no such file or folder, and no model of that name; expected a model folder")
+
+
+class Trap:
+    """Leaves a trace when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.trace),)
+
+
+@pytest.mark.parametrize("name", ["model.pt", "weights.hdf5", "folder/pytorch_model.bin"])
+@pytest.mark.parametrize("how", ["pickle", "torch"])
+def test_a_pickle_is_refused_and_never_opened(name: str, how: str, lines: Path, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    trap = Trap(tmp_path / "trace")
+    if how == "torch":
+        torch.save(trap, path)
+    else:
+        path.write_bytes(pickle.dumps(trap))
+    (path.parent / "options.json").write_text("{}")
+    model = path.parent if "/" in name else path
+    with nothing_new_in(tmp_path):
+        ended = elmo("embed", lines, tmp_path / "out.hdf5", "-m", model)
+    assert_refused(ended, f"{path}: a Python pickle, which can run any code when it is read, so it is not; expected ")
+
+
+# A full disk
+
+
+def test_a_full_disk_tells_what_to_do_and_that_helps(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> None:
+    output = tmp_path / "out.hdf5"
+
+    def save(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(np, "save", save)
+        ended = embed(output, model)
+    assert_refused(ended, "the disk is full; nothing was put in its place. Make room and ")
+    assert not output.exists()
+    again = embed(output, model, *(["--resume"] if "--resume" in ended.err else []))
+    assert again.code == 0, again.err
+
+
+@needs_small_disks
+@pytest.mark.parametrize(
+    ("form", "size", "full"),
+    [
+        ("hdf5", "100k", "out.hdf5.part/0.npy"),  # of 250 kB
+        ("hdf5", "400k", "out.hdf5"),
+        ("npz", "400k", "out.npz"),
+        ("parquet", "400k", "out.parquet"),
+    ],
+)
+def test_a_disk_that_is_really_full_is_one_line(form: str, size: str, full: str, model: Path, tmp_path: Path) -> None:
+    disk, text = tmp_path / "disk", tmp_path / "in.txt"
+    disk.mkdir()
+    text.write_text("".join(" ".join(f"w{line * 10 + k}" for k in range(10)) + "\n" for line in range(210)))
+    ended = on_a_disk_of(size, disk, "embed", text, disk / f"out.{form}", "-m", model, "--tokenized")
+    assert ended.out == f"out.{form}.part\n"
+    assert_refused(ended._replace(out=""), f"{disk / full}: the disk is full; nothing was put in its place.")

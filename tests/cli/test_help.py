@@ -1,0 +1,104 @@
+"""Every example of `--help` is run; asking for help costs no torch."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+import elmo as library
+from elmo.cli import app
+from embedders import LINES, OPTIONS, WEIGHTS, elmo, embedder, environment
+from models import write_published
+
+VERBS = sorted(command.callback.__name__ for command in app.registered_commands if command.callback is not None)
+
+
+def examples() -> Iterator[str]:
+    with patch.dict("os.environ", {"COLUMNS": "200"}):
+        for verb in VERBS:
+            for line in elmo(verb, "--help").out.splitlines():
+                if line.strip().startswith("$ "):
+                    yield line.strip().removeprefix("$ ")
+
+
+def test_every_verb_has_examples() -> None:
+    assert VERBS == ["convert", "embed", "info"]
+    found = list(examples())
+    for verb in VERBS:
+        assert any(f"elmo {verb} " in line for line in found)
+    assert len(found) >= 8
+
+
+@pytest.mark.parametrize("line", list(examples()))
+def test_an_example_succeeds(line: str, tmp_path: Path) -> None:
+    write_published(tmp_path, OPTIONS, WEIGHTS)
+    embedder().save(tmp_path / "model")
+    (tmp_path / "sentences.txt").write_text("\n".join(LINES), encoding="utf-8")
+    (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nbank\nthe\n", encoding="utf-8")
+    before = set(tmp_path.iterdir())
+    ended = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line}"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert (set(tmp_path.iterdir()) == before) == (" info " in line)
+
+
+def test_every_verb_and_every_option_is_explained() -> None:
+    root = elmo("--help")
+    assert root.code == 0
+    for verb in VERBS:
+        assert f"  {verb} " in root.out
+    shown = elmo("embed", "--help").out
+    for option in (
+        *("--model", "--layers", "--pool", "--format", "--dtype", "--tokenized", "--raw", "--state"),
+        *("--batch-tokens", "--device", "--resume", "--forget-sentences"),
+    ):
+        assert option in shown
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert elmo("--version") == (0, f"elmo-torch {library.__version__}\n", "")
+
+
+def test_help_and_the_import_wait_for_no_heavy_library() -> None:
+    program = (
+        "import sys, contextlib, io\n"
+        "heavy = {'torch', 'h5py', 'sacremoses', 'numpy', 'safetensors', 'pyarrow'}\n"
+        "import elmo\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+        "from elmo.cli import main\n"
+        "for arguments in ('--help', '--version', 'embed --help', 'info --help', 'convert --help'):\n"
+        "    sys.argv = ['elmo', *arguments.split()]\n"
+        "    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "        main()\n"
+        "    print(sorted(heavy & set(sys.modules)))\n"
+        "elmo.Embedder\n"
+        "print('torch' in sys.modules)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout == "[]\n" * 6 + "True\n"
+
+
+def test_the_public_names_are_there_when_asked_for() -> None:
+    for name in library.__all__:
+        assert getattr(library, name) is not None
+    assert sorted(dir(library)) == sorted(library.__all__)
+    with pytest.raises(AttributeError, match="module 'elmo' has no attribute 'nothing'"):
+        library.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("arguments", [[], ["unknown"], ["embed"], ["embed", "a", "b"], ["info", "--unknown"]])
+def test_a_command_that_is_none_shows_how_to_write_one(arguments: list[str]) -> None:
+    ended = elmo(*arguments)
+    assert ended.code == 2
+    assert "Usage: " in ended.out + ended.err
+    assert "Traceback" not in ended.err

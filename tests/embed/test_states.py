@@ -1,0 +1,237 @@
+"""Where the LSTMs start: carried as bilm-tf does, against its arrays and the reference; and warm, from one state."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import elmo
+from elmo.embed.warm_up import TEXT
+from elmo.model.lstm import State
+from elmo.weights.folder import Pretrained
+from embedders import DIM, N_LAYERS, OPTIONS, REFERENCE, WEIGHTS, assert_close, assert_same_bits, embedder, fresh
+from embedders import elmo as elmo_command
+from models import random_sentences, state_of, write_published
+from numpy_reference import State as ReferenceState
+from shared_files import SHARED, needs_shared
+
+TOLERANCE = 5e-6  # against bilm-tf, which computed in float32
+VARIANTS = ["no_highway_no_projection", "one_layer", "skip_relu_clips", "three_layers_tanh", "twenty_characters"]
+SENTENCES = random_sentences(np.random.default_rng(5), 16)
+
+
+def batched(sentences: list[list[str]], size: int) -> list[list[list[str]]]:
+    return [sentences[start : start + size] for start in range(0, len(sentences), size)]
+
+
+def flat(arrays: Any) -> list[NDArray[np.float64]]:
+    return [array for batch in arrays for array in batch]
+
+
+def assert_all_close(ours: list[NDArray[Any]], theirs: list[NDArray[Any]], tolerance: float = 1e-5) -> None:
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert_close(one, other, tolerance)
+
+
+# Carried
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 5, 16, 64])
+def test_each_row_goes_on_where_it_ended_also_after_a_smaller_batch(batch_size: int) -> None:
+    ours = list(embedder().embed(SENTENCES, state="carried", batch_size=batch_size))
+    assert_all_close(ours, flat(REFERENCE.carried(batched(SENTENCES, batch_size))))
+
+
+def test_state_is_carried_across_calls_of_any_size_until_it_is_reset() -> None:
+    model = embedder()
+    pieces = [SENTENCES[:5], SENTENCES[5:6], [], SENTENCES[6:13], SENTENCES[13:]]
+    sizes = [3, 4, 2, 7, 2]  # the third call is empty, the fourth has more rows than any before
+    batches = [batch for piece, size in zip(pieces, sizes, strict=True) for batch in batched(piece, size)]
+    assert [len(batch) for batch in batches] == [3, 2, 1, 7, 2, 1]
+
+    def read() -> list[NDArray[Any]]:
+        return [
+            array
+            for piece, size in zip(pieces, sizes, strict=True)
+            for array in model.embed(piece, state="carried", batch_size=size)
+        ]
+
+    wanted = flat(REFERENCE.carried(batches))
+    assert_all_close(read(), wanted)
+    twice = flat(REFERENCE.carried(batches * 2))[len(SENTENCES) :]
+    assert_all_close(read(), twice)
+    assert max(np.abs(one - other).max(initial=0) for one, other in zip(wanted, twice, strict=True)) > 1e-3
+    model.reset_state()
+    assert_all_close(read(), wanted)
+
+
+def test_a_carried_state_is_nobody_elses() -> None:
+    model = embedder()
+    list(model.embed(SENTENCES[:4], state="carried", batch_size=2))
+    for state, start in (("fresh", None), ("warm", warm_reference())):
+        for array, sentence in zip(model.embed(SENTENCES, state=state), SENTENCES, strict=True):
+            assert_close(array, REFERENCE.layers(sentence, start)[0])
+    after = list(model.embed(SENTENCES[4:6], state="carried", batch_size=2))
+    assert_all_close(after, flat(REFERENCE.carried(batched(SENTENCES[:6], 2)))[4:])
+
+
+def test_layers_and_types_are_chosen_after_the_state() -> None:
+    every = list(embedder().embed(SENTENCES, state="carried", batch_size=3))
+    top = list(embedder().embed(SENTENCES, "top", dtype="float16", state="carried", batch_size=3))
+    assert_same_bits(top, [array[-1].astype(np.float16) for array in every])
+
+
+def test_an_empty_sentence_moves_the_state_on_by_its_boundaries() -> None:
+    sentences = [["the"], [], ["cat", "sat"]]
+    ours = list(embedder().embed(sentences, state="carried", batch_size=1))
+    assert ours[1].shape == (N_LAYERS, 0, DIM)
+    assert_all_close(ours, flat(REFERENCE.carried(batched(sentences, 1))))
+
+
+# Carried, against bilm-tf
+
+
+def fixture(name: str) -> Path:
+    assert SHARED is not None
+    return SHARED / "fixtures" / name
+
+
+@needs_shared
+def test_the_top_layer_of_ten_batches_of_three_is_that_of_bilm_tf() -> None:
+    folder = fixture("bilm-tf")
+    lists = json.loads((folder / "lm_embeddings_sentences.json").read_text())
+    interleaved = [sentence.split() for batch in zip(*lists, strict=True) for sentence in batch]
+    model = elmo.load(folder / "lm_weights.hdf5", device="cpu")
+    assert_ten_batches(list(model.embed(interleaved, "top", state="carried", batch_size=3)))
+
+
+@needs_shared
+def test_ten_batches_of_three_are_those_of_bilm_tf_in_token_mode(tmp_path: Path) -> None:
+    folder = fixture("bilm-tf")
+    lists = json.loads((folder / "lm_embeddings_sentences.json").read_text())
+    interleaved = [sentence.split() for batch in zip(*lists, strict=True) for sentence in batch]
+    model = in_token_mode(folder / "lm_weights.hdf5", interleaved, tmp_path)
+    assert_ten_batches(list(model.embed(interleaved, "top", state="carried", batch_size=3)))
+
+
+def assert_ten_batches(arrays: list[NDArray[Any]]) -> None:
+    assert len(arrays) == 30
+    for number, array in enumerate(arrays):
+        with h5py.File(fixture("bilm-tf") / f"lm_embeddings_{number % 3}.hdf5") as file:
+            forward, backward = file[str(number // 3)][:]
+        assert_close(array, np.concatenate([forward, backward], axis=-1), TOLERANCE)
+
+
+@needs_shared
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("mode", ["characters", "tokens"])
+def test_every_layer_of_a_variant_is_that_of_bilm_tf(name: str, mode: str, tmp_path: Path) -> None:
+    folder = fixture("variants") / name
+    batches = json.loads((folder / "batches.json").read_text())
+    assert {len(batch) for batch in batches} == {1, 3}
+    model = (
+        elmo.load(folder / "weights.hdf5", device="cpu")
+        if mode == "characters"
+        else in_token_mode(folder / "weights.hdf5", [sentence for batch in batches for sentence in batch], tmp_path)
+    )
+    with h5py.File(folder / "expected.hdf5") as file:
+        carried = [[file[f"carried/{n}/{row}"][:] for row in range(len(batch))] for n, batch in enumerate(batches)]
+        alone = [file[f"fresh/{n}/{row}"][:] for n, batch in enumerate(batches) for row in range(len(batch))]
+    for batch, wanted in zip(batches, carried, strict=True):
+        assert_all_close(list(model.embed(batch, state="carried", batch_size=3)), wanted, TOLERANCE)
+    assert_all_close(list(model.embed([sentence for batch in batches for sentence in batch])), alone, TOLERANCE)
+
+
+def in_token_mode(weights: Path, sentences: list[list[str]], folder: Path) -> elmo.Embedder:
+    """The model with its words' vectors in a file that the command wrote."""
+    distinct = dict.fromkeys(["<S>", "</S>", "<UNK>", *(word for sentence in sentences for word in sentence)])
+    words, table = folder / "words.txt", folder / "embeddings.hdf5"
+    words.write_text("".join(f"{word}\n" for word in distinct), encoding="utf-8")
+    assert elmo_command("convert", weights, table, "--vocabulary", words).code == 0
+    model = elmo.load(weights, token_embeddings=table, vocabulary=words, device="cpu")
+    assert model.config.char_cnn is None
+    assert model.config.n_words == len(distinct)
+    return model
+
+
+# Warm
+
+
+def warm_reference() -> ReferenceState:
+    state = None
+    for line in TEXT:
+        _, state = REFERENCE.layers(line.split(), state)
+    assert state is not None
+    return state
+
+
+def test_the_warm_state_is_the_one_after_the_text() -> None:
+    h, c = state_of([warm_reference()])
+    ours = embedder().warm_state()
+    assert_close(ours.h.numpy(), h)
+    assert_close(ours.c.numpy(), c)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 20, None])
+def test_every_sentence_starts_warm_whatever_its_batch(batch_tokens: int | None) -> None:
+    model, start = embedder(), warm_reference()
+    for sentences in (SENTENCES, SENTENCES[::-1]):
+        arrays = list(model.embed(sentences, state="warm", batch_tokens=batch_tokens))
+        assert_all_close(arrays, [REFERENCE.layers(sentence, start)[0] for sentence in sentences])
+
+
+def test_warm_is_not_fresh() -> None:
+    (array,) = embedder().embed([["the", "cat"]], state="warm")
+    assert np.abs(array - fresh(["the", "cat"])).max() > 1e-2
+    assert_close(array[0], fresh(["the", "cat"])[0])  # the tokens themselves have no state
+
+
+def test_warm_is_running_from_the_warm_state() -> None:
+    model = embedder()
+    sentence = ["the", "cat", "sat"]
+    layers, _ = model.bilm(model.ids([sentence]), model.warm_state())
+    (array,) = model.embed([sentence], state="warm")
+    assert_close(array, layers.without_boundaries().activations[:, 0].numpy())
+
+
+def test_the_same_warm_calls_give_the_same_bits() -> None:
+    first, second = (list(embedder().embed(SENTENCES, state="warm", batch_tokens=30)) for _ in range(2))
+    assert_same_bits(first, second)
+
+
+def test_what_was_embedded_before_does_not_move_the_warm_state() -> None:
+    model = embedder(cache_bytes=100)
+    list(model.embed(SENTENCES, state="carried"))
+    list(model.embed(SENTENCES))
+    h, c = state_of([warm_reference()])
+    assert_close(model.warm_state().h.numpy(), h)
+    assert_close(model.warm_state().c.numpy(), c)
+
+
+def test_the_warm_state_lies_in_the_folder_and_is_read_back(tmp_path: Path) -> None:
+    model = embedder()
+    model.save(tmp_path / "model")
+    again = elmo.load(tmp_path / "model", device="cpu")
+    assert_same_bits([part.numpy() for part in again.warm_state()], [part.numpy() for part in model.warm_state()])
+
+
+def test_a_stored_warm_state_is_used_instead_of_the_text(tmp_path: Path) -> None:
+    _, state = REFERENCE.layers(["quite", "another", "text"])
+    h, c = (array.astype(np.float32) for array in state_of([state]))
+    model = embedder()
+    stored = State(*(model.bilm.zero_state(1).h.new_tensor(part) for part in (h, c)))
+    elmo.Embedder(Pretrained(model.bilm, None, stored)).save(tmp_path / "model")
+    arrays = list(elmo.load(tmp_path / "model", device="cpu").embed(SENTENCES, state="warm"))
+    assert_all_close(arrays, [REFERENCE.layers(sentence, state)[0] for sentence in SENTENCES])
+
+
+def test_published_files_warm_up_as_the_folder_does(tmp_path: Path) -> None:
+    _, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
+    embedder().save(tmp_path / "model")
+    both = (elmo.load(path, device="cpu").embed(SENTENCES, state="warm") for path in (weights, tmp_path / "model"))
+    assert_all_close(*map(list, both))

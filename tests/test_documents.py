@@ -1,0 +1,92 @@
+"""What README and docs show is run: Python blocks against the output below them, commands for their exit code.
+
+They run in a folder that holds what they name: the published small model, with random weights, in the cache, as
+`weights.hdf5` + `options.json` and as the folder `model`; `sentences.txt` and `words.txt`.
+"""
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from elmo.embed.embedder import Embedder
+from elmo.model.bilm import BiLM, BiLMConfig
+from elmo.weights import bilm_tf
+from elmo.weights.folder import Pretrained
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+
+
+def blocks(path: Path, language: str) -> list[tuple[str, str | None]]:
+    """The blocks of a language, each with the text block that follows it at once."""
+    text = path.read_text(encoding="utf-8")
+    found = list(BLOCK.finditer(text))
+    result = []
+    for block, following in zip(found, [*found[1:], None], strict=False):
+        if block[1] == language:
+            shown = following and following[1] == "text" and not text[block.end() : following.start()].strip()
+            result.append((block[2], following[2] if shown and following else None))
+    return result
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("documents")
+    torch.manual_seed(0)
+    bilm = BiLM(BiLMConfig.preset("small"))
+    cached = folder / "cache" / "published" / "small"
+    for where in (folder, cached):
+        bilm_tf.write(bilm, where / "options.json", where / "weights.hdf5")
+    Embedder(Pretrained(bilm)).save(folder / "model")
+    (folder / "sentences.txt").write_text("The bank raised its rates.\n\nShe sat on the bank.\n", encoding="utf-8")
+    (folder / "words.txt").write_text("<S>\n</S>\n<UNK>\nbank\nthe\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_python_blocks_print_what_they_show(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("ELMO_CACHE", str(place / "cache"))
+    monkeypatch.setenv("ELMO_OFFLINE", "1")
+    names: dict[str, object] = {}
+    for code, expected in blocks(path, "python"):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, str(path), "exec"), names)
+        if expected is not None:
+            assert printed.getvalue() == expected
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_succeed(path: Path, place: Path) -> None:
+    environment = os.environ | {
+        "ELMO_CACHE": str(place / "cache"),
+        "ELMO_OFFLINE": "1",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    for code, _ in blocks(path, "console"):
+        for line in code.splitlines():
+            if line.startswith("$ elmo "):
+                done = subprocess.run(line[2:], shell=True, cwd=place, env=environment, capture_output=True, text=True)
+                assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in LINK.findall(path.read_text(encoding="utf-8")):
+        assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_the_readme_has_blocks_to_run() -> None:
+    readme = ROOT / "README.md"
+    assert sum(expected is not None for _, expected in blocks(readme, "python")) >= 1
+    assert sum(line.startswith("$ elmo ") for code, _ in blocks(readme, "console") for line in code.splitlines()) >= 3

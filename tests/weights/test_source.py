@@ -1,0 +1,474 @@
+"""Wherever a model is, the same model comes out; and a pickle is never read."""
+
+import os
+import pickle
+import re
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from elmo.errors import DataError, WeightsError
+from elmo.model.bilm import BiLM
+from elmo.model.lstm import State
+from elmo.text.vocabulary import Vocabulary
+from elmo.weights import bilm_tf, folder, published, source
+from elmo.weights.folder import Pretrained
+from models import assert_same_datasets, datasets, write_datasets, write_published
+from models import published as files_of
+
+OPTIONS, WEIGHTS = files_of("as published")
+WORDS = ["<S>", "</S>", "<UNK>", "the", "cat"]
+
+
+def write_folder(place: Path) -> Path:
+    """A model folder with all its files, made from the published ones."""
+    bilm = bilm_tf.read(*write_published(place.with_name(f"{place.name}-published"), OPTIONS, WEIGHTS))
+    generator = torch.Generator().manual_seed(0)
+    state = State(*(torch.randn(part.shape, generator=generator) for part in bilm.zero_state(1)))
+    folder.write(Pretrained(bilm, Vocabulary(WORDS), state), place)
+    return place
+
+
+def zipped(place: Path, target: Path, inside: str = "", compression: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(target, "w", compression) as archive:
+        if inside:
+            archive.mkdir(inside.rstrip("/"))
+        for path in sorted(place.iterdir()):
+            archive.write(path, f"{inside}{path.name}")
+    return target
+
+
+def assert_is_the_model(bilm: BiLM, place: Path) -> None:
+    bilm_tf.write(bilm, place / "again.json", place / "again.hdf5")
+    assert_same_datasets(datasets(place / "again.hdf5"), WEIGHTS)
+
+
+def assert_is_whole(model: Pretrained, place: Path) -> None:
+    assert_is_the_model(model.bilm, place)
+    assert model.vocabulary is not None
+    assert model.vocabulary.words == WORDS
+    assert model.warm_state is not None
+    assert model.warm_state.h.shape == (2, 2, 1, OPTIONS["lstm"]["projection_dim"])
+
+
+# Where a model can be
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_folder(tmp_path: Path, kind: type) -> None:
+    assert_is_whole(source.read(kind(write_folder(tmp_path / "model"))), tmp_path)
+
+
+@pytest.mark.parametrize("inside", ["", "model/", "a/b/"])
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_zip_of_a_folder(tmp_path: Path, inside: str, compression: int) -> None:
+    path = zipped(write_folder(tmp_path / "model"), tmp_path / "model.zip", inside, compression)
+    assert_is_whole(source.read(path), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "elmo_2x4096"])
+@pytest.mark.parametrize("inside", ["", "model/"])
+def test_a_zip_of_published_files(tmp_path: Path, name: str, inside: str) -> None:
+    write_published(tmp_path / "model", OPTIONS, WEIGHTS, name)
+    (tmp_path / "model" / "readme.txt").write_text("not needed")
+    path = zipped(tmp_path / "model", tmp_path / "model.zip", inside)
+    assert_is_the_model(source.read(path).bilm, tmp_path)
+
+
+def test_a_zip_by_any_name(tmp_path: Path) -> None:
+    path = zipped(write_folder(tmp_path / "model"), tmp_path / "download")
+    assert_is_whole(source.read(path), tmp_path)
+
+
+def test_a_zip_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = zipped(write_folder(tmp_path / "model"), tmp_path / "model.zip")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    source.read(path)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_a_zip_that_points_out_of_itself_writes_nothing_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = zipped(write_folder(tmp_path / "model"), tmp_path / "model.zip", "../outside/")
+    for name in ("temporary", "outside"):  # a place to land in
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary" / "outside").mkdir()
+    assert_is_whole(source.read(path), tmp_path)
+    assert list((tmp_path / "outside").iterdir()) == []
+    assert list((tmp_path / "temporary" / "outside").iterdir()) == []
+
+
+def test_a_zip_made_on_a_mac(tmp_path: Path) -> None:
+    write_published(tmp_path / "model", OPTIONS, WEIGHTS)
+    path = zipped(tmp_path / "model", tmp_path / "model.zip", "model/")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("__MACOSX/model/._weights.hdf5", b"\x00\x05\x16\x07")
+        archive.writestr("__MACOSX/model/._options.json", b"\x00\x05\x16\x07")
+    assert_is_the_model(source.read(path).bilm, tmp_path)
+
+
+def test_an_hdf5_with_its_options_beside_it(tmp_path: Path) -> None:
+    _, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
+    assert_is_the_model(source.read(weights).bilm, tmp_path)
+
+
+def test_an_hdf5_with_the_options_of_its_name_beside_it(tmp_path: Path) -> None:
+    options, weights = write_published(tmp_path, OPTIONS, WEIGHTS, "elmo_2x4096_512_2048cnn_2xhighway")
+    assert options.name == "elmo_2x4096_512_2048cnn_2xhighway_options.json"
+    (tmp_path / "options.json").write_text("those of another model")
+    assert_is_the_model(source.read(weights).bilm, tmp_path)
+
+
+def test_an_hdf5_with_options_elsewhere(tmp_path: Path) -> None:
+    options, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
+    moved = shutil.move(options, tmp_path / "elsewhere.json")
+    assert_is_the_model(source.read(weights, options=moved).bilm, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "small"])
+def test_a_folder_of_published_files(tmp_path: Path, name: str) -> None:
+    write_published(tmp_path / "model", OPTIONS, WEIGHTS, name)
+    assert_is_the_model(source.read(tmp_path / "model").bilm, tmp_path)
+
+
+def test_an_h5_in_a_folder(tmp_path: Path) -> None:
+    _, weights = write_published(tmp_path / "model", OPTIONS, WEIGHTS)
+    weights.rename(weights.with_suffix(".h5"))
+    assert_is_the_model(source.read(tmp_path / "model").bilm, tmp_path)
+
+
+def test_the_weights_are_found_beside_a_table(tmp_path: Path) -> None:
+    write_published(tmp_path / "model", OPTIONS, WEIGHTS)
+    write_table(tmp_path / "model" / "embedding.hdf5")
+    assert_is_the_model(source.read(tmp_path / "model").bilm, tmp_path)
+
+
+def test_a_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_folder(tmp_path / "model")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert source.locate("~/model") == tmp_path / "model"
+
+
+# Names
+
+
+@pytest.fixture
+def in_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place for packaged models, and an empty working folder."""
+    for name in ("packaged", "working"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(source, "PACKAGED", tmp_path / "packaged")
+    monkeypatch.chdir(tmp_path / "working")
+    return tmp_path / "packaged"
+
+
+def test_a_packaged_name(tmp_path: Path, in_the_package: Path) -> None:
+    write_folder(in_the_package / "tiny")
+    (in_the_package / "no-model").mkdir()
+    assert source.packaged() == ["tiny"]
+    assert source.locate("tiny") == in_the_package / "tiny"
+    assert_is_whole(source.read("tiny"), tmp_path)
+
+
+def test_what_is_on_the_disk_comes_before_the_package(in_the_package: Path) -> None:
+    write_folder(in_the_package / "tiny")
+    Path("tiny").mkdir()
+    assert source.locate("tiny") == Path("tiny")
+
+
+def test_what_is_in_the_package_comes_before_what_must_be_fetched(in_the_package: Path) -> None:
+    write_folder(in_the_package / "small")
+    assert "small" in published.PUBLISHED
+    assert source.locate("small") == in_the_package / "small"
+
+
+def test_a_published_name_is_that_of_its_downloaded_files(
+    tmp_path: Path, in_the_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = write_published(tmp_path / "cache", OPTIONS, WEIGHTS)
+    monkeypatch.setattr(published, "fetch", lambda name: files if name == "small" else None)
+    assert_is_the_model(source.read("small").bilm, tmp_path)
+
+
+def test_a_hub_id_is_that_of_its_downloaded_folder(
+    tmp_path: Path, in_the_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = write_folder(tmp_path / "snapshot")
+    monkeypatch.setattr(published, "fetch_hub", lambda name: place if name == "owner/model" else None)
+    assert_is_whole(source.read("owner/model"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["tinny", "missing.hdf5", "models/missing.hdf5", "models/missing.zip", "/no/such/place"]
+)
+def test_a_name_of_nothing(in_the_package: Path, name: str) -> None:
+    write_folder(in_the_package / "tiny")
+    message = (
+        f"{name}: no such file or folder, and no model of that name; expected a model folder, a zip of one, an .hdf5 "
+        f"with its options beside it, a hub id (owner/name), or one of tiny, small, medium, original,"
+    )
+    with pytest.raises(WeightsError, match=f"^{re.escape(message)}"):
+        source.read(name)
+
+
+# Vocabularies and tables
+
+
+def test_a_vocabulary_given_takes_the_place_of_the_folder_s(tmp_path: Path) -> None:
+    words = [*WORDS, "dog"]
+    Vocabulary(words).write(tmp_path / "words.txt")
+    place = write_folder(tmp_path / "model")
+    for path in (place, zipped(place, tmp_path / "model.zip")):
+        model = source.read(path, vocabulary=tmp_path / "words.txt")
+        assert model.vocabulary is not None
+        assert model.vocabulary.words == words
+        assert model.warm_state is not None
+
+
+def write_table(path: Path, rows: int = len(WORDS)) -> Path:
+    shape = (rows, OPTIONS["lstm"]["projection_dim"])
+    table = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    path.parent.mkdir(exist_ok=True)
+    return write_datasets(path, {"embedding": table})
+
+
+def test_a_table_of_words(tmp_path: Path) -> None:
+    _, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
+    table = write_table(tmp_path / "table" / "table.hdf5")
+    Vocabulary(WORDS).write(tmp_path / "words.txt")
+    model = source.read(weights, token_embeddings=table, vocabulary=tmp_path / "words.txt")
+    assert model.bilm.config.n_words == 5
+    assert model.vocabulary is not None
+    assert model.vocabulary.words == WORDS
+    np.testing.assert_array_equal(
+        model.bilm.token_encoder.embedding[1:].detach().numpy(),
+        datasets(tmp_path / "table" / "table.hdf5")["embedding"],
+    )
+    with pytest.raises(WeightsError, match=r"table\.hdf5: words enter this model by their row; give vocabulary="):
+        source.read(weights, token_embeddings=table)
+    Vocabulary(WORDS).write(tmp_path / "table" / "vocabulary.txt")  # beside the table
+    assert source.read(weights, token_embeddings=table).vocabulary is not None
+    Vocabulary([*WORDS, "dog"]).write(tmp_path / "words.txt")
+    message = r"table\.hdf5: 'embedding' has 5 rows, the vocabulary 6 words"
+    with pytest.raises(WeightsError, match=message):
+        source.read(weights, token_embeddings=table, vocabulary=tmp_path / "words.txt")
+
+
+def test_a_vocabulary_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"words\.txt: cannot read the vocabulary"):
+        source.read(write_folder(tmp_path / "model"), vocabulary=tmp_path / "words.txt")
+
+
+def write_model_of_words(place: Path) -> None:
+    options = {"lstm": OPTIONS["lstm"], "n_tokens_vocab": len(WORDS)}
+    write_published(place, options, WEIGHTS | datasets(write_table(place.with_suffix(".hdf5"))))
+
+
+def test_a_zip_of_a_model_of_words_with_its_vocabulary_elsewhere(tmp_path: Path) -> None:
+    write_model_of_words(tmp_path / "model")
+    Vocabulary(WORDS).write(tmp_path / "words.txt")
+    path = zipped(tmp_path / "model", tmp_path / "model.zip")
+    model = source.read(path, vocabulary=tmp_path / "words.txt")
+    assert model.vocabulary is not None
+    assert model.vocabulary.words == WORDS
+
+
+def test_a_zip_of_a_model_of_words_with_its_vocabulary_inside(tmp_path: Path) -> None:
+    write_model_of_words(tmp_path / "model")
+    Vocabulary(WORDS).write(tmp_path / "model" / "vocabulary.txt")
+    model = source.read(zipped(tmp_path / "model", tmp_path / "model.zip"))
+    assert model.vocabulary is not None
+    assert model.vocabulary.words == WORDS
+
+
+def test_a_zip_with_options_elsewhere(tmp_path: Path) -> None:
+    options, _ = write_published(tmp_path / "model", OPTIONS, WEIGHTS)
+    moved = shutil.move(options, tmp_path / "elsewhere.json")
+    path = zipped(tmp_path / "model", tmp_path / "model.zip")
+    assert_is_the_model(source.read(path, options=moved).bilm, tmp_path)
+
+
+def test_a_zip_with_a_table_elsewhere(tmp_path: Path) -> None:
+    write_published(tmp_path / "model", OPTIONS, WEIGHTS)
+    Vocabulary(WORDS).write(tmp_path / "words.txt")
+    path = zipped(tmp_path / "model", tmp_path / "model.zip")
+    table = write_table(tmp_path / "table.hdf5")
+    model = source.read(path, token_embeddings=table, vocabulary=tmp_path / "words.txt")
+    assert model.bilm.config.n_words == 5
+
+
+def test_the_softmax_of_a_zip_is_read_when_asked_for(tmp_path: Path) -> None:
+    place = write_folder(tmp_path / "model")
+    again = folder.read(place).bilm
+    with_softmax = BiLM(type(again.config)(again.config.lstm, again.config.char_cnn, n_softmax=5))
+    folder.write(Pretrained(with_softmax), tmp_path / "softmax")
+    path = zipped(tmp_path / "softmax", tmp_path / "softmax.zip")
+    assert source.read(path).bilm.softmax is None
+    whole = source.read(path, softmax=True).bilm
+    assert whole.softmax is not None
+    assert torch.equal(whole.softmax.weight, with_softmax.softmax.weight)
+
+
+# Pickles
+
+
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.place),)
+
+
+REFUSED = r"a Python pickle, which can run any code when it is read, so it is not; expected model\.safetensors or an"
+
+
+def test_the_trap_works(tmp_path: Path) -> None:
+    pickle.loads(pickle.dumps(Trap(tmp_path / "sprung")))
+    assert (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.hdf5", "model.zip", "pytorch_model.bin", "model"])
+@pytest.mark.parametrize("new_format", [True, False])
+def test_what_torch_saved_is_refused_and_not_read(tmp_path: Path, name: str, new_format: bool) -> None:
+    write_published(tmp_path, OPTIONS, WEIGHTS)  # options lie beside it
+    trap = Trap(tmp_path / "sprung")
+    torch.save({"weight": torch.zeros(3), "trap": trap}, tmp_path / name, _use_new_zipfile_serialization=new_format)
+    with pytest.raises(WeightsError, match=rf"{re.escape(name)}: {REFUSED}"):
+        source.read(tmp_path / name)
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("name", ["model.pkl", "weights.th", "weights.hdf5"])
+def test_a_raw_pickle_is_refused_and_not_read(tmp_path: Path, name: str, protocol: int) -> None:
+    write_published(tmp_path, OPTIONS, WEIGHTS)
+    (tmp_path / name).write_bytes(pickle.dumps(Trap(tmp_path / "sprung"), protocol))
+    # the oldest two have no mark to know them by, and are then no HDF5 either
+    message = REFUSED if protocol >= 2 or not name.endswith(".hdf5") else "is not an HDF5 file"
+    with pytest.raises(WeightsError, match=rf"{re.escape(name)}: {message}"):
+        source.read(tmp_path / name)
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "best.th", "vocabulary.pkl"])
+def test_a_folder_with_nothing_but_a_pickle_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "model").mkdir()
+    torch.save(Trap(tmp_path / "sprung"), tmp_path / "model" / name)
+    with pytest.raises(WeightsError, match=rf"{re.escape(name)}: {REFUSED}"):
+        source.read(tmp_path / "model")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_folder_or_zip_with_a_config_and_a_pickle_is_refused(tmp_path: Path) -> None:
+    place = write_folder(tmp_path / "model")
+    (place / "model.safetensors").unlink()
+    torch.save(Trap(tmp_path / "sprung"), place / "pytorch_model.bin")
+    for path in (place, zipped(place, tmp_path / "model.zip")):
+        with pytest.raises(WeightsError, match=r"model\.safetensors: no such file; a model folder holds config\.json"):
+            source.read(path)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_pickle_called_safetensors_is_refused_and_not_read(tmp_path: Path) -> None:
+    place = write_folder(tmp_path / "model")
+    (place / "model.safetensors").write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
+    with pytest.raises(WeightsError, match=r"model\.safetensors: damaged, or not safetensors"):
+        source.read(place)
+    assert not (tmp_path / "sprung").exists()
+
+
+# What else is refused
+
+
+def test_two_hdf5_in_a_folder(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_published(tmp_path / "model", OPTIONS, WEIGHTS, name)
+    message = r"model: holds 2 \.hdf5 files; expected config\.json with model\.safetensors, or one \.hdf5"
+    with pytest.raises(WeightsError, match=message):
+        source.read(tmp_path / "model")
+
+
+def test_a_folder_of_nothing(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(
+        WeightsError, match=r"model: holds neither config\.json nor an \.hdf5 file; expected config\.json"
+    ):
+        source.read(tmp_path / "model")
+
+
+def test_an_hdf5_without_options(tmp_path: Path) -> None:
+    write_datasets(tmp_path / "my_weights.hdf5", WEIGHTS)
+    message = r"my_weights\.hdf5: no options beside it; looked for my_options\.json and options\.json"
+    with pytest.raises(WeightsError, match=message):
+        source.read(tmp_path / "my_weights.hdf5")
+
+
+def test_a_zip_without_a_model_names_the_zip(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
+        archive.writestr("readme.txt", "nothing here")
+    with pytest.raises(WeightsError, match=rf"^{re.escape(str(tmp_path))}/model\.zip: holds neither config\.json nor"):
+        source.read(tmp_path / "model.zip")
+
+
+def test_a_zip_of_two_models(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
+        for name in ("one", "two"):
+            archive.writestr(f"{name}/config.json", "{}")
+    message = r"model\.zip: holds more than one config\.json; expected the zip of one model folder"
+    with pytest.raises(WeightsError, match=message):
+        source.read(tmp_path / "model.zip")
+
+
+def test_what_is_wrong_inside_a_zip_is_said_of_the_zip(tmp_path: Path) -> None:
+    place = write_folder(tmp_path / "model")
+    (place / "config.json").write_text('{"lstn": {}}')
+    with pytest.raises(WeightsError, match=r"model\.zip/config\.json: unknown field 'lstn'; did you mean 'lstm'\?"):
+        source.read(zipped(place, tmp_path / "model.zip"))
+
+
+def test_a_wrong_vocabulary_inside_a_zip_is_said_of_the_zip(tmp_path: Path) -> None:
+    place = write_folder(tmp_path / "model")
+    (place / "vocabulary.txt").write_text("the\n")
+    with pytest.raises(DataError, match=r"model\.zip/vocabulary\.txt: <S>, </S>, <UNK> not among its 1 words"):
+        source.read(zipped(place, tmp_path / "model.zip"))
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_zip_damaged_in_the_middle(tmp_path: Path, compression: int) -> None:
+    path = zipped(write_folder(tmp_path / "model"), tmp_path / "model.zip", compression=compression)
+    with zipfile.ZipFile(path) as archive:
+        begin = archive.getinfo("model.safetensors").header_offset + 100
+    data = bytearray(path.read_bytes())
+    for place in range(begin, begin + 300, 3):  # each time another byte, so that every kind of damage is met
+        broken = bytearray(data)
+        broken[place] ^= 0xFF
+        path.write_bytes(broken)
+        with pytest.raises(WeightsError, match=r"model\.zip: model\.safetensors is damaged\. Get the file again"):
+            source.read(path)
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.99])
+def test_a_zip_cut_short(tmp_path: Path, part: float) -> None:
+    path = zipped(write_folder(tmp_path / "model"), tmp_path / "model.zip")
+    data = path.read_bytes()
+    path.write_bytes(data[: int(part * len(data))])
+    with pytest.raises(WeightsError, match=r"model\.zip: .*(damaged|cut short)"):  # not "a Python pickle"
+        source.read(path)
+
+
+def test_a_zip_whose_directory_is_damaged(tmp_path: Path) -> None:
+    path = zipped(write_folder(tmp_path / "model"), tmp_path / "model.zip")
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"PK\x01\x02")] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(WeightsError, match=r"model\.zip: .*damaged"):
+        source.read(path)
