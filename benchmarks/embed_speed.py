@@ -2,13 +2,14 @@
 
     python benchmarks/embed_speed.py TEXT [--sizes small original] [--simple-elmo PYTHON]
 
-TEXT has one raw sentence per line; 1,000 of those with 5 to 60 tokens are drawn so that their mean is about 20.
+TEXT has one raw sentence per line; 1,000 are drawn so that their mean is about 20 tokens.
 Weights are random: speed does not depend on them. Every figure is the median of `--rounds` rounds, in each of which
 all contestants run one after the other, so that a busy moment of the machine falls on all of them.
 """
 
 import argparse
 import json
+import os
 import platform
 import random
 import resource
@@ -30,14 +31,14 @@ from elmo.weights import bilm_tf
 from elmo.weights.folder import Pretrained
 
 
-def sentences_of(path: Path, count: int = 1000) -> list[list[str]]:
+def sentences_of(path: Path, count: int = 1000, mean: float = 20.5) -> list[list[str]]:
+    """Real sentences, long and short; of the longer ones some are left out at random until the mean is about 20."""
+    chance = random.Random(0)
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    split = [tokens for tokens in map(words, random.Random(0).sample(lines, min(len(lines), 4 * count))) if tokens]
-    # Drop the longest tail until the mean is 20, as the peers' figures were measured.
-    split = [tokens for tokens in split if 5 <= len(tokens) <= 60][: 2 * count]
-    while sum(map(len, split[:count])) / count > 20.5:
-        split.remove(max(split[:count], key=len))
-    return split[:count]
+    chosen = [words(line) for line in chance.sample(lines, min(len(lines), 2 * count))]
+    while sum(map(len, chosen)) > mean * len(chosen):
+        chosen.remove(chance.choice([tokens for tokens in chosen if len(tokens) > mean]))
+    return chosen[:count]
 
 
 def timed(run: Callable[[], object]) -> float:
@@ -99,7 +100,7 @@ def mean_rows(sentences: list[list[str]], budget: int = 4096) -> int:
     return round(sum(lengths) / steps)
 
 
-def compare(size: str, sentences: list[list[str]], rounds: int) -> tuple[int, dict[str, list[float]]]:
+def compare(size: str, sentences: list[list[str]], rounds: int, peer: str | None) -> tuple[int, dict[str, list[float]]]:
     """Rows a step, and tokens/s of every contestant in every round."""
     torch.manual_seed(0)
     config = BiLMConfig.preset(size)
@@ -124,6 +125,10 @@ def compare(size: str, sentences: list[list[str]], rounds: int) -> tuple[int, di
 
     rows = mean_rows(sentences)
     for _ in range(rounds):
+        for batch, tokens in ((32, some), (1, few)) if peer else ():
+            speed, seconds = simple_elmo(peer, size, tokens, batch)
+            found.setdefault(f"simple_elmo, batch {batch}", []).append(speed)
+            found.setdefault("simple_elmo, load", []).append(seconds)
         note("plain, batch 32", some, lambda: [plain.embed(some[k : k + 32]) for k in range(0, len(some), 32)])
         note("plain, batch 1", few, lambda: [plain.embed([sentence]) for sentence in few])
         embedder.cache.clear()
@@ -163,20 +168,17 @@ def child(weights: str, text: str) -> None:
     print(json.dumps({"load": loaded, "after_load": after_load, "peak": peak}))
 
 
-def simple_elmo(python: str, size: str, sentences: list[list[str]]) -> dict[str, float]:
-    """simple_elmo's speed, in an environment of its own (it needs TensorFlow), on the same weights and sentences."""
+def simple_elmo(python: str, size: str, sentences: list[list[str]], batch: int) -> tuple[float, float]:
+    """simple_elmo's tokens/s and seconds to load, in an environment of its own, on the same sentences."""
     with tempfile.TemporaryDirectory() as folder:
-        bilm_tf.write(
-            BiLM(BiLMConfig.preset(size)), Path(folder) / "model" / "options.json", Path(folder) / "model/model.hdf5"
-        )
-        text = Path(folder) / "text.json"
-        text.write_text(json.dumps(sentences[: 320 if size == "small" else 128]))
-        script = Path(__file__).with_name("simple_elmo_peer.py")
-        command = [python, str(script), str(Path(folder) / "model"), str(text)]
-        found: dict[str, float] = json.loads(
-            subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()[-1]
-        )
-        return found
+        model, text = Path(folder) / "model", Path(folder) / "text.json"
+        bilm_tf.write(BiLM(BiLMConfig.preset(size)), model / "options.json", model / "model.hdf5")
+        text.write_text(json.dumps(sentences))
+        command = [python, str(Path(__file__).with_name("simple_elmo_peer.py")), str(model), str(text), str(batch)]
+        environment = os.environ | {"TF_USE_LEGACY_KERAS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(command, capture_output=True, check=True, text=True, env=environment)
+        found = json.loads(done.stdout.splitlines()[-1])
+        return found["speed"], found["load"]
 
 
 def main() -> None:
@@ -193,23 +195,26 @@ def main() -> None:
         return
     sentences = sentences_of(arguments.text)
     distinct = len({word for sentence in sentences for word in sentence})
-    print(f"{len(sentences)} sentences, {n_tokens(sentences)} tokens, {distinct} distinct")
+    padded = sum(32 * (max(map(len, sentences[k : k + 32])) + 2) for k in range(0, len(sentences) - 31, 32))
+    share = padded / n_tokens(sentences[: len(sentences) // 32 * 32])
+    print(f"{len(sentences)} sentences, {n_tokens(sentences)} tokens, {distinct} distinct words;")
+    print(f"in batches of 32 as they come, {share:.1f} positions per token")
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
     for size in arguments.sizes:
-        rows, found = compare(size, sentences, arguments.rounds)
+        rows, found = compare(size, sentences, arguments.rounds, arguments.simple_elmo)
         print(f"  the bound is taken at {rows} rows a step")
         speeds = {name: statistics.median(values) for name, values in found.items()}
+        if arguments.simple_elmo:
+            print(f"  simple_elmo loads in {speeds.pop('simple_elmo, load'):.1f} s")
         for name, speed in speeds.items():
             peer = speeds["plain, batch 1" if "of 1" in name or name.endswith("batch 1") else "plain, batch 32"]
             share = 100 * speed / speeds["bound"]
             every = " ".join(f"{value:,.0f}" for value in found[name])
             ratio = speed / peer
-            print(f"  {name:<18} {speed:>9,.0f} tokens/s {ratio:5.1f} × plain {share:4.0f} % of bound   ({every})")
+            print(f"  {name:<22} {speed:>9,.0f} tokens/s {ratio:5.1f} × plain {share:4.0f} % of bound   ({every})")
         usage = load_and_memory(size, sentences)
         loaded, peak = usage["after_load"], usage["peak"]
         print(f"  load {usage['load']:.2f} s; peak memory {loaded:,.0f} MiB after loading, {peak:,.0f} after embedding")
-        if arguments.simple_elmo:
-            print("  simple_elmo:", simple_elmo(arguments.simple_elmo, size, sentences))
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ class Embedder:
                 else:
                     results.update(zip(rows, self._halving(batch, selection, start), strict=True))
             for row in range(skipped, len(window)):
-                yield results.pop(row)
+                yield results.pop(row) if window[row] else selection.empty(self.n_layers, self.dim)
 
     def _carrying(
         self, sentences: Iterator[list[str]], selection: Selection, batch_size: int, skip: int

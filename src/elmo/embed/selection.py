@@ -50,6 +50,11 @@ class Selection:
         """L+1 tensors (N, 2D) ─▶ (L+1, N, 2D) or (N, 2D)."""
         return self._selected(layers).to(self.dtype)
 
+    def empty(self, n_layers: int, dim: int) -> Array:
+        """What a sentence without tokens gives."""
+        array: Array = torch.empty((n_layers, 0, dim) if self.weights is None else (0, dim), dtype=self.dtype).numpy()
+        return array
+
     def _selected(self, layers: list[Tensor]) -> Tensor:
         if self.weights is None:
             return torch.stack(layers)

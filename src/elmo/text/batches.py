@@ -16,7 +16,7 @@ def windows(sentences: Iterable[list[str]], tokens: int) -> Iterator[list[list[s
     size = 0
     for sentence in sentences:
         window.append(sentence)
-        size += len(sentence)
+        size += max(len(sentence), 1)  # blank lines fill a window too
         if size >= tokens:
             yield window
             window, size = [], 0
@@ -34,11 +34,11 @@ def consecutive(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 def by_length(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Rows of a window in batches of at most `budget` tokens, longest sentences first.
 
-    A sentence longer than the budget is a batch of its own.
+    A sentence longer than the budget is a batch of its own; one without tokens is in no batch.
     """
     batches: list[list[int]] = []
-    room = -1  # so that the first row, even an empty one, opens a batch
-    for row in sorted(range(len(lengths)), key=lambda row: -lengths[row]):
+    room = 0
+    for row in sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row]):
         if lengths[row] > room:
             batches.append([])
             room = max(budget, lengths[row])
