@@ -140,7 +140,7 @@ def test_token_embeddings_are_a_file(tmp_path: Path) -> None:
         (None, "cannot read the vocabulary (No such file or directory)"),
         (b"cat\n", "<S>, </S>, <UNK> not among its 1 words; a vocabulary begins with the lines <S>, </S>, <UNK>"),
         (b"<S>\n</S>\n<UNK>\ncat\ncat\n", "'cat' stands there more than once; each word needs one line"),
-        (b"<S>\n</S>\n<UNK>\nna\xefve\n", "not UTF-8 at byte 17; save the vocabulary as UTF-8"),
+        (b"<S>\n</S>\n<UNK>\nna\xefve\n", "not UTF-8 at byte 18; save the vocabulary as UTF-8"),
     ],
 )
 def test_a_vocabulary_that_is_none_is_refused(words: bytes | None, message: str, tmp_path: Path) -> None:

@@ -431,7 +431,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_says_so(
     for array, other in zip(arrays, wanted, strict=True):
         assert_close(array, other)
     assert "is halved" in caplog.text
-    assert "batch_tokens" in caplog.text
+    assert "batch_" in caplog.text  # and which setting would have spared it
 
 
 def test_a_sentence_that_does_not_fit_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -496,7 +496,7 @@ def test_bfloat16_is_near_single_precision(model: elmo.Embedder) -> None:
 
 def test_one_string_is_not_a_list_of_sentences(model: elmo.Embedder) -> None:
     for take in (model.embed, model.encode):
-        with pytest.raises(DataError, match=r"^embed\(\) takes a list of sentences, found one string; write \[text\]$"):
+        with pytest.raises(DataError, match=r"^expected a list of sentences, found one string; write \[text\]$"):
             take("A sentence.")
     with pytest.raises(DataError, match="found one string"):
         model.ids("A sentence.")

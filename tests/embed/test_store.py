@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from elmo.embed.store import FORMATS, Store, format_of
 from elmo.errors import ConfigError, DataError
 from embedders import assert_same_bits, nothing_new_in, read_arrays
 
-SETTINGS = {"model": "m", "layers": "all", "pool": None}
+SETTINGS = {"model": "m", "layers": "all", "pool": None, "dtype": "float32"}
 TOKENS = [["a", "b"], [], ["x/y", "naïve", "日本語"], ["a", "b"], ['"quoted"', "\\"], ["🙂"]]
 KEYS = ["a b", "", "x/y naïve 日本語", "a b", '"quoted" \\', "🙂"]
 RNG = np.random.default_rng(0)
@@ -57,7 +58,7 @@ def test_arrays_and_sentences_are_read_back(
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_pooled_vectors_are_read_back(form: str, tmp_path: Path) -> None:
-    store = Store(tmp_path / f"out.{form}", {**SETTINGS, "pool": "mean"})
+    store = Store(tmp_path / f"out.{form}", {**SETTINGS, "pool": "mean", "dtype": "float16"})
     fill(store, VECTORS)
     store.finish(form, sentences=False)
     arrays, sentences = read_arrays(tmp_path / f"out.{form}")
@@ -243,7 +244,9 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 def test_an_unfinished_run_is_not_overwritten(tmp_path: Path) -> None:
-    Store(tmp_path / "out.hdf5", SETTINGS)
+    store = Store(tmp_path / "out.hdf5", SETTINGS)
+    fill(store)
+    store.flush()
     with pytest.raises(DataError) as error, nothing_new_in(tmp_path):
         Store(tmp_path / "out.hdf5", SETTINGS)
     part = tmp_path / "out.hdf5.part"
@@ -261,7 +264,9 @@ def test_an_output_that_exists_is_not_overwritten(resume: bool, tmp_path: Path) 
 
 @pytest.mark.parametrize("change", [{"layers": "top"}, {"pool": "mean"}, {"new": 1}])
 def test_other_settings_are_not_resumed(change: dict[str, Any], tmp_path: Path) -> None:
-    Store(tmp_path / "out.hdf5", SETTINGS)
+    store = Store(tmp_path / "out.hdf5", SETTINGS)
+    fill(store)
+    store.flush()
     ((name, value),) = change.items()
     with pytest.raises(ConfigError) as error, nothing_new_in(tmp_path):
         Store(tmp_path / "out.hdf5", {**SETTINGS, **change}, resume=True)
@@ -305,7 +310,7 @@ def test_a_disk_that_fills_up_between_segments_loses_only_the_last(
     fill(store, start=1)
     segment = tmp_path / "out.hdf5.part" / "1.npy"
     with monkeypatch.context() as patched, nothing_new_in(tmp_path), pytest.raises(DataError) as error:
-        patched.setattr(np, "save", raising(FULL))
+        patched.setattr(os, "fsync", raising(FULL))
         store.flush()
     assert str(error.value).startswith(f"{segment}: the disk is full; nothing was put in its place.")
     resumed = Store(tmp_path / "out.hdf5", SETTINGS, resume=True)
@@ -341,8 +346,8 @@ def test_a_disk_that_is_full_at_the_end_keeps_the_segments(
 def test_another_error_of_the_system_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "out.hdf5", SETTINGS)
     fill(store)
-    monkeypatch.setattr(np, "save", raising(OSError(errno.EIO, "Input/output error")))
-    with pytest.raises(DataError, match=r"0\.npy: cannot be written \(Input/output error\)$"):
+    monkeypatch.setattr(os, "fsync", raising(OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(DataError, match=r"settings\.json: cannot be written \(Input/output error\)$"):
         store.flush()
 
 

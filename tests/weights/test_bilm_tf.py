@@ -248,7 +248,7 @@ def mismatches() -> dict[str, tuple[dict[str, Any], str]]:
         ),
         "one filter more": (
             differing("char_cnn", filters=[*cnn["filters"], [2, 3]]),
-            f"no dataset 'CNN/W_cnn_{last + 1}'; options.json asks for it. Are the two from the same model?",
+            f"no dataset 'CNN/W_cnn_{last + 1}'; options.json asks for it. Are the two files from the same model?",
         ),
         "characters of another width": (
             differing("char_cnn", embedding={"dim": dim + 1}),
@@ -373,7 +373,7 @@ def test_a_group_where_a_dataset_belongs(tmp_path: Path) -> None:
     ("datasets", "message"),
     [
         ({"vectors": np.zeros((3, 4))}, "table.hdf5: no dataset 'embedding'"),
-        ({"embedding": np.zeros((3, 99))}, "table.hdf5: 'embedding' has shape (3, 99); options.json needs (3, "),
+        ({"embedding": np.zeros((3, 99))}, "table.hdf5: 'embedding' has shape (3, 99); options.json lstm needs (3, "),
         ({"embedding": np.full((3, OPTIONS["lstm"]["projection_dim"]), np.nan)}, "table.hdf5: 'embedding' holds NaN"),
         ({"embedding": np.float32(1.0)}, "table.hdf5: 'embedding'"),
     ],
@@ -421,17 +421,17 @@ def test_a_missing_option_is_named(tmp_path: Path, options: dict[str, Any], miss
     ("options", "message"),
     [
         (differing("char_cnn", activation="elu"), "char_cnn.activation is 'elu'; expected one of relu, tanh"),
-        (differing("char_cnn", filters=[]), "char_cnn.filters is ()"),
+        (differing("char_cnn", filters=[]), "char_cnn.filters is empty"),
         (
             differing("char_cnn", max_characters_per_token=6, filters=[[7, 4]]),
-            "char_cnn.max_characters_per_token is 6; it must",
+            "char_cnn.max_characters_per_token is 6; expected at least",
         ),
         (differing("char_cnn", filters=[3]), "unexpected form"),
         (differing("char_cnn", filters=[[1, 2, 3]]), "unexpected form"),
         (differing("lstm", cell_clip=-1), "lstm.cell_clip is -1"),
         (differing("lstm", n_layers=0), "lstm.n_layers is 0"),
-        (differing("lstm", dim="64"), "unexpected form"),
-        (differing("lstm", dim=None), "unexpected form"),
+        (differing("lstm", dim="64"), "lstm.dim is '64'; expected a whole number"),
+        (differing("lstm", dim=None), "lstm.dim is None; expected a whole number"),
         ([OPTIONS], "unexpected form"),
         (None, "unexpected form"),
         ({"lstm": 3}, "unexpected form"),

@@ -423,7 +423,7 @@ def test_a_zip_of_two_models(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
         for name in ("one", "two"):
             archive.writestr(f"{name}/config.json", "{}")
-    message = r"model\.zip: holds more than one config\.json; expected the zip of one model folder"
+    message = r"model\.zip: holds more than one config\.json; expected the zip of one model"
     with pytest.raises(WeightsError, match=message):
         source.read(tmp_path / "model.zip")
 

@@ -30,14 +30,13 @@ def convert(
     from elmo.embed.embedder import Embedder
     from elmo.text.vocabulary import Vocabulary
     from elmo.weights import bilm_tf, source
+    from elmo.weights.atomic import replacing
 
     published = output.suffix in (".hdf5", ".h5")
-    options = output.with_name(output.name.replace("weights", "options")).with_suffix(".json")
-    if "weights" not in output.name:
-        options = output.with_name("options.json")
+    options = source.options_names(output)[0]
+    beside = output.with_name("vocabulary.txt")
     for path in [output, options] if published and vocabulary is None else [output]:
-        if path.exists():
-            raise DataError(f"{path}: exists already; give another name, or remove it first")
+        _refuse_existing(path)
     if vocabulary is not None and not published:
         raise ConfigError(f"{output}: token embeddings are an .hdf5 file; give a name that ends so")
     words = Vocabulary.read(vocabulary) if vocabulary is not None else None
@@ -47,8 +46,17 @@ def convert(
         bilm_tf.write_token_embeddings(vectors, output)
         print(f"{output}: {len(words):,} words of {vectors.shape[1]}", file=sys.stderr)
     elif published:
+        if read.bilm.config.n_words is not None and read.vocabulary is not None:  # its words enter by their row
+            _refuse_existing(beside)
+            with replacing(beside) as path:
+                read.vocabulary.write(path)
         bilm_tf.write(read.bilm, options, output)
         print(f"{output} and {options.name}: {read.bilm.n_parameters():,} parameters", file=sys.stderr)
     else:
         Embedder(read).save(output)
         print(f"{output}: {read.bilm.n_parameters():,} parameters", file=sys.stderr)
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise DataError(f"{path}: exists already; give another name, or remove it first")

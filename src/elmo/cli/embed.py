@@ -1,5 +1,6 @@
 """`elmo embed`: a text file, one sentence per line ─▶ a file of arrays."""
 
+import os
 import signal
 import sys
 from collections import deque
@@ -63,14 +64,15 @@ def embed(
     embedder = load(model, device=device, precision=precision)
     Selection.parse(layers, embedder.n_layers, dtype)
     settings = {
-        "model": model,
         "layers": layers,
         "pool": pool,
         "dtype": dtype,
         "tokenized": tokenized,
         "state": state,
         "batch_size": batch_size if state == "carried" else None,
+        "batch_tokens": batch_tokens,
         "precision": precision,
+        "model": embedder.fingerprint(),
     }
     store = Store(output, settings, resume)
     skip = len(store.done)
@@ -96,11 +98,11 @@ def embed(
                 tokens, position = waiting.popleft()
                 store.add(tokens, pooled(array) if pooled else array)
                 progress.advance(len(tokens), position)
+            store.finish(form, sentences=not forget_sentences)
         except KeyboardInterrupt:
             store.flush()
             print(f"elmo: interrupted after {len(store.done)} sentences; --resume goes on there", file=sys.stderr)
             raise typer.Exit(130) from None
-        store.finish(form, sentences=not forget_sentences)
     print(f"{output}: {len(store.done):,} sentences, {sum(map(len, store.done)):,} tokens", file=sys.stderr)
 
 
@@ -111,22 +113,16 @@ class _Lines:
         self.name = name
         self.count = self.position = 0
         self.size: int | None = None
+        self._file: IO[bytes] = sys.stdin.buffer
         if name != "-":
             try:
-                self.size = Path(name).stat().st_size
-                Path(name).open("rb").close()
+                self._file = Path(name).open("rb")  # noqa: SIM115 (open until the command ends)
+                self.size = os.fstat(self._file.fileno()).st_size or None
             except OSError as error:
                 raise DataError(f"{name}: cannot be read ({error.strerror}); expected a text file") from None
 
     def __iter__(self) -> Iterator[str]:
-        if self.name == "-":
-            yield from self._decoded(sys.stdin.buffer)
-        else:
-            with Path(self.name).open("rb") as file:
-                yield from self._decoded(file)
-
-    def _decoded(self, file: IO[bytes]) -> Iterator[str]:
-        for line in file:
+        for line in self._file:
             self.count += 1
             self.position += len(line)
             try:

@@ -38,6 +38,8 @@ def info(model: ModelArgument) -> None:
         "skip connections" if lstm.use_skip_connections else "no skip connections",
     ]
     files = sorted(path.iterdir()) if path.is_dir() else [path]
+    if path.suffix in (".hdf5", ".h5"):
+        files.append(source.options_beside(path))
     rows = [
         ("model", str(model)),
         ("tokens", ", ".join(encoder)),

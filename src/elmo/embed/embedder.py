@@ -3,6 +3,7 @@
 sentences, any number of them ─▶ one array (L+1, tokens, 2D) per sentence, in order, as they are asked for
 """
 
+import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -63,8 +64,10 @@ def device_named(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError
         torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
+    except (RuntimeError, AssertionError):
         there = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
         raise ConfigError(f"device {name!r} is not available; on this machine: auto, {', '.join(there)}") from None
     return device
@@ -129,14 +132,12 @@ class Embedder:
         The first `skip` sentences are read but not given back: a run that goes on where another stopped gives, to the
         bit, what that one would have given.
         """
-        if isinstance(sentences, str):
-            raise DataError("embed() takes a list of sentences, found one string; write [text]")
         if state not in STATES:
             raise ConfigError(f"state is {state!r}; expected one of {', '.join(STATES)}")
         if min(batch_size, 1 if batch_tokens is None else batch_tokens) < 1:
             raise ConfigError("batch_tokens and batch_size must be positive")
         selection = Selection.parse(layers, self.n_layers, dtype)
-        tokenised = (tokens.words(sentence) if isinstance(sentence, str) else list(sentence) for sentence in sentences)
+        tokenised = _tokenised(sentences)
         if state == "carried":
             return self._carrying(tokenised, selection, batch_size, skip)
         budget = batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
@@ -164,6 +165,11 @@ class Embedder:
             vectors = vectors / np.where(norms > 0, norms, 1)
         return vectors
 
+    def fingerprint(self) -> str:
+        """What tells this model from another: short, and the same for the same numbers wherever they were read from."""
+        sums = [float(parameter.sum(dtype=torch.float64)) for parameter in self.bilm.parameters()]
+        return hashlib.sha256(repr((self.config, sums)).encode()).hexdigest()[:16]
+
     def token_vectors(self, words: Sequence[str]) -> Array:
         """The context-independent vectors of words, (N, D): what the LSTMs read."""
         vectors: Array = self._encode_words(words).float().cpu().numpy()
@@ -171,7 +177,7 @@ class Embedder:
 
     def ids(self, sentences: Iterable[Sentence]) -> Tensor:
         """What `Elmo` and `BiLM` take, boundaries included: character ids (B, T, C), or a word table's ids (B, T)."""
-        split = [tokens.words(sentence) if isinstance(sentence, str) else list(sentence) for sentence in sentences]
+        split = list(_tokenised(sentences))
         if self.config.char_cnn is not None:
             ids = characters.sentence_ids(split, self.config.char_cnn.max_characters_per_token)
         else:
@@ -226,7 +232,8 @@ class Embedder:
                 if skipped == len(window):
                     self._vectors(batch)  # the cache must have seen them
                 else:
-                    results.update(zip(rows, self._halving(batch, selection, start), strict=True))
+                    every = State(*(part.expand(-1, -1, len(batch), -1) for part in start))
+                    results.update(zip(rows, self._halving(batch, selection, every)[0], strict=True))
             for row in range(skipped, len(window)):
                 yield results.pop(row) if window[row] else selection.empty(self.n_layers, self.dim)
 
@@ -240,7 +247,7 @@ class Embedder:
                 more = self.bilm.zero_state(size - before.h.shape[2])
                 before = State(*(torch.cat(pair, dim=2) for pair in zip(before, more, strict=True)))
             start = State(before.h[:, :, :size], before.c[:, :, :size])
-            arrays, after = self._run([_bounded(sentence) for sentence in rows], selection, start)
+            arrays, after = self._halving([_bounded(sentence) for sentence in rows], selection, start)
             arrays = [np.ascontiguousarray(array[..., 1:-1, :]) for array in arrays]
             # Rows beyond a smaller batch keep theirs.
             pairs = zip(after, before, strict=True)
@@ -248,10 +255,10 @@ class Embedder:
             yield from arrays[min(skip, size) :]
             skip -= min(skip, size)
 
-    def _halving(self, batch: list[list[str]], selection: Selection, start: State) -> list[Array]:
-        """Run a batch, every sentence from one state; where memory does not suffice, its two halves."""
+    def _halving(self, batch: list[list[str]], selection: Selection, start: State) -> tuple[list[Array], State]:
+        """Run a batch; where memory does not suffice, its two halves."""
         try:
-            return self._run(batch, selection, State(*(part.expand(-1, -1, len(batch), -1) for part in start)))[0]
+            return self._run(batch, selection, start)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not _out_of_memory(error):
                 raise
@@ -261,7 +268,12 @@ class Embedder:
             raise ElmoError(f"out of memory on {self.device} with one sentence of {len(batch[0])} tokens; split it")
         log.warning("out of memory: a batch of %d sentences is halved; batch_tokens= sets the size", len(batch))
         half = len(batch) // 2
-        return self._halving(batch[:half], selection, start) + self._halving(batch[half:], selection, start)
+        halves = [
+            self._halving(batch[rows], selection, State(*(part[:, :, rows] for part in start)))
+            for rows in (slice(half), slice(half, None))
+        ]
+        (arrays, state), (more_arrays, more_state) = halves
+        return arrays + more_arrays, State(*(torch.cat(p, dim=2) for p in zip(state, more_state, strict=True)))
 
     @torch.inference_mode()
     def _run(
@@ -299,6 +311,8 @@ class Embedder:
     @torch.inference_mode()
     def _encode_words(self, words: Sequence[str]) -> Tensor:
         """Distinct words through the token encoder, (N, D)."""
+        if not words:
+            return next(self.bilm.parameters()).new_empty(0, self.config.lstm.projection_dim)
         if self.config.char_cnn is None:
             assert self.vocabulary is not None
             vectors: Tensor = self.bilm.token_encoder(torch.from_numpy(self.vocabulary.ids(words)).to(self.device))
@@ -309,6 +323,12 @@ class Embedder:
             for some in batches.consecutive(words, WORDS_AT_ONCE)
         ]
         return torch.cat(parts)
+
+
+def _tokenised(sentences: Iterable[Sentence]) -> Iterator[list[str]]:
+    if isinstance(sentences, str):
+        raise DataError("expected a list of sentences, found one string; write [text]")
+    return (tokens.words(sentence) if isinstance(sentence, str) else list(sentence) for sentence in sentences)
 
 
 def _bounded(sentence: Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """LAYERS ─▶ WHAT WAS ASKED FOR: all of them, one, their average, or a weighted sum; in the asked type."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -29,22 +30,7 @@ class Selection:
         """From `"all"`, `"top"`, `"average"`, a layer's number (or its digits), or one weight per layer."""
         if dtype not in DTYPES:
             raise ConfigError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
-        if layers == "all":
-            return cls(None, DTYPES[dtype])
-        if layers == "average":
-            return cls((1.0 / n_layers,) * n_layers, DTYPES[dtype])
-        if layers == "top":
-            layers = n_layers - 1
-        if isinstance(layers, str) and layers.isdecimal():
-            layers = int(layers)
-        if isinstance(layers, int) and 0 <= layers < n_layers:
-            return cls(tuple(float(layer == layers) for layer in range(n_layers)), DTYPES[dtype])
-        if not isinstance(layers, str | int) and len(layers) == n_layers:
-            return cls(tuple(float(weight) for weight in layers), DTYPES[dtype])
-        raise ConfigError(
-            f"layers is {layers!r}; this model has {n_layers}: expected all, top, average, 0 to {n_layers - 1}, "
-            f"or a list of {n_layers} weights"
-        )
+        return cls(_weights(layers, n_layers), DTYPES[dtype])
 
     def apply(self, layers: list[Tensor]) -> Tensor:
         """L+1 tensors (N, 2D) ─▶ (L+1, N, 2D) or (N, 2D)."""
@@ -64,3 +50,30 @@ class Selection:
         for layer, weight in zip(layers[1:], self.weights[1:], strict=True):
             total = total + layer * weight
         return total
+
+
+def _weights(layers: LayersArgument, n_layers: int) -> tuple[float, ...] | None:
+    """One weight per layer, or none for all of them."""
+    if isinstance(layers, str):
+        names = {"all": None, "average": (1.0 / n_layers,) * n_layers, "top": _only(n_layers - 1, n_layers)}
+        if layers in names:
+            return names[layers]
+        layers = int(layers) if layers.isdecimal() else layers
+    try:
+        if not isinstance(layers, Iterable):
+            if 0 <= index(layers) < n_layers:
+                return _only(index(layers), n_layers)
+        elif not isinstance(layers, str):
+            weights = tuple(float(weight) for weight in layers)
+            if len(weights) == n_layers:
+                return weights
+    except (TypeError, ValueError):
+        pass
+    raise ConfigError(
+        f"layers is {layers!r}; this model has {n_layers}: expected all, top, average, 0 to {n_layers - 1}, "
+        f"or a list of {n_layers} weights"
+    )
+
+
+def _only(layer: int, n_layers: int) -> tuple[float, ...]:
+    return tuple(float(k == layer) for k in range(n_layers))

@@ -9,6 +9,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import numpy as np
 
 from elmo.embed.selection import Array
 from elmo.errors import ConfigError, DataError, ElmoError
-from elmo.weights.atomic import replacing
+from elmo.weights.atomic import replacing, write_error
 
 SEGMENT_BYTES = 32 << 20
+SETTINGS = "settings.json"
 SUFFIXES = {".hdf5": "hdf5", ".h5": "hdf5", ".parquet": "parquet", ".npz": "npz"}
 FORMATS = ("hdf5", "parquet", "npz")
 
@@ -42,23 +44,25 @@ class Store:
     def __init__(self, output: Path, settings: dict[str, Any], resume: bool = False) -> None:
         self.output = output
         self.part = output.with_name(output.name + ".part")
+        self.settings = settings
         self.pooled: bool = bool(settings.get("pool"))
         self._pending: list[Record] = []
         self._bytes = 0
-        note = self.part / "settings.json"
+        note = self.part / SETTINGS
+        try:
+            output.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(output, error) from error
         if output.exists():
             raise DataError(f"{output}: exists already; give another name, or remove it first")
         if note.exists():
             if not resume:
                 raise DataError(f"{self.part}: an unfinished run; --resume goes on with it, or remove it to start anew")
             before = json.loads(note.read_text(encoding="utf-8"))
-            for name in sorted({*before, *settings}):
+            for name in {**settings, **before}:
                 if before.get(name) != settings.get(name):
                     now, then = settings.get(name), before.get(name)
                     raise ConfigError(f"{self.part}: {name} is {now!r}, but the run to resume has {then!r}")
-        else:
-            with replacing(note) as path:
-                path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
         self.done = [tokens for number in self._numbers() for tokens in self._tokens(number)]
 
     def add(self, tokens: list[str], array: Array) -> None:
@@ -71,12 +75,21 @@ class Store:
 
     def flush(self) -> None:
         """Finish the segment: what was added until now is safe."""
-        if not self._pending:
-            return
+        if self._pending:
+            with self._or_say_how_to_go_on():
+                self._write_segment()
+
+    def _write_segment(self) -> None:
+        if not (self.part / SETTINGS).exists():
+            with replacing(self.part / SETTINGS) as path:
+                path.write_text(json.dumps(self.settings, indent=1), encoding="utf-8")
         first = self._pending[0][0]
         arrays = [array for _, _, array in self._pending]
+        values = np.stack(arrays) if self.pooled else np.concatenate(arrays, axis=-2)
         with replacing(self.part / f"{first}.npy") as path, path.open("wb") as file:
-            np.save(file, np.stack(arrays) if self.pooled else np.concatenate(arrays, axis=-2))
+            # Not np.save: on a full disk it loses the reason.
+            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
+            file.write(values.data)
         with replacing(self.part / f"{first}.json") as path:
             path.write_text(json.dumps([tokens for _, tokens, _ in self._pending]), encoding="utf-8")
         self._pending, self._bytes = [], 0
@@ -85,19 +98,17 @@ class Store:
         """Make the one file: HDF5 and npz have an array "0", "1", … per sentence, Parquet a row."""
         self.flush()
         write = {"hdf5": _write_hdf5, "npz": _write_npz, "parquet": _write_parquet}[form]
-        with replacing(self.output) as path:
+        with self._or_say_how_to_go_on(), replacing(self.output) as path:
             write(path, self, sentences)
-        shutil.rmtree(self.part)
+        shutil.rmtree(self.part, ignore_errors=True)
 
-    def segments(self) -> Iterator[list[Record]]:
-        """What is stored, a segment at a time."""
+    def records(self) -> Iterator[Record]:
+        """What is stored, in order."""
         for first in self._numbers():
             values, tokens = np.load(self.part / f"{first}.npy", mmap_mode="r"), self._tokens(first)
-            if self.pooled:
-                yield [(first + k, words, values[k]) for k, words in enumerate(tokens)]
-                continue
             ends = np.cumsum([0, *map(len, tokens)])
-            yield [(first + k, words, values[..., ends[k] : ends[k + 1], :]) for k, words in enumerate(tokens)]
+            for k, words in enumerate(tokens):
+                yield first + k, words, values[k] if self.pooled else values[..., ends[k] : ends[k + 1], :]
 
     def sentence_to_index(self) -> str:
         """AllenNLP's table, as JSON: sentence (its tokens, a space between) ─▶ the number of its first line."""
@@ -105,6 +116,15 @@ class Store:
         for number, tokens in enumerate(self.done):
             table.setdefault(" ".join(tokens), str(number))
         return json.dumps(table)
+
+    @contextmanager
+    def _or_say_how_to_go_on(self) -> Iterator[None]:
+        try:
+            yield
+        except DataError as error:
+            if (self.part / SETTINGS).exists():
+                raise DataError(f"{error}; --resume goes on where it was") from error
+            raise
 
     def _numbers(self) -> list[int]:
         return sorted(int(path.stem) for path in self.part.glob("*.json") if path.stem.isdecimal())
@@ -115,10 +135,10 @@ class Store:
 
 
 def _write_hdf5(path: Path, store: Store, sentences: bool) -> None:
-    with h5py.File(path, "w") as file:
-        for segment in store.segments():
-            for number, _, array in segment:
-                file.create_dataset(str(number), data=array)
+    # Through a file of Python's: on a full disk HDF5's own driver takes the process down.
+    with path.open("wb+") as raw, h5py.File(raw, "w") as file:
+        for number, _, array in store.records():
+            file.create_dataset(str(number), data=array)
         if sentences:
             table = file.create_dataset("sentence_to_index", (1,), dtype=h5py.string_dtype())
             table[0] = store.sentence_to_index()
@@ -132,9 +152,8 @@ def _write_npz(path: Path, store: Store, sentences: bool) -> None:
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.ascontiguousarray(array), allow_pickle=False)
 
-        for segment in store.segments():
-            for number, _, array in segment:
-                put(str(number), array)
+        for number, _, array in store.records():
+            put(str(number), array)
         if sentences:
             put("sentence_to_index", np.array([store.sentence_to_index()]))
 
@@ -144,21 +163,28 @@ def _write_parquet(path: Path, store: Store, sentences: bool) -> None:
     pa = _pyarrow()
     import pyarrow.parquet as parquet
 
-    writer = None
-    for segment in store.segments():
-        kind = pa.from_numpy_dtype(segment[0][2].dtype)
-        columns: dict[str, Any] = {"index": pa.array([number for number, _, _ in segment], pa.int64())}
-        if sentences:
-            columns["tokens"] = pa.array([tokens for _, tokens, _ in segment], pa.list_(pa.string()))
-        columns["shape"] = pa.array([array.shape for _, _, array in segment], pa.list_(pa.int32()))
-        columns["values"] = pa.array([np.ravel(array) for _, _, array in segment], pa.list_(kind))
-        table = pa.table(columns)
-        writer = writer or parquet.ParquetWriter(path, table.schema)
-        writer.write_table(table)
-    if writer is None:
-        parquet.write_table(pa.table({"index": pa.array([], pa.int64())}), path)
-    else:
-        writer.close()
+    kind = pa.from_numpy_dtype(np.dtype(store.settings.get("dtype", "float32")))
+    types = {"index": pa.int64(), "tokens": pa.list_(pa.string()), "shape": pa.list_(pa.int32())}
+    types["values"] = pa.list_(kind)
+    if not sentences:
+        del types["tokens"]
+    rows: list[dict[str, Any]] = []
+    size = 0
+    with parquet.ParquetWriter(path, pa.schema(types)) as writer:
+
+        def put() -> None:
+            writer.write_table(pa.table({name: pa.array([row[name] for row in rows], types[name]) for name in types}))
+            rows.clear()
+
+        for number, tokens, array in store.records():
+            rows.append({"index": number, "tokens": tokens, "shape": array.shape, "values": np.ravel(array)})
+            size += array.nbytes
+            # Row groups go by size, not by segment: an interrupted run ends in the same bytes.
+            if size >= SEGMENT_BYTES:
+                put()
+                size = 0
+        if rows:
+            put()
 
 
 def _pyarrow() -> Any:

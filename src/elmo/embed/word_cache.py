@@ -4,6 +4,7 @@ The cache is bounded; the words unused for longest make room. It changes the tim
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -49,13 +50,13 @@ class WordCache:
     def _make_room(self, count: int, like: Tensor) -> list[int]:
         """Rows for so many new words: free ones first, then those of the words unused for longest."""
         used = len(self._rows)
-        free = list(range(used, min(used + count, self.capacity)))
-        oldest = [word for word, _ in zip(self._rows, range(count - len(free)), strict=False)]
-        free += [self._rows.pop(word) for word in oldest]
-        needed = max(free) + 1
+        needed = min(used + count, self.capacity)
+        # Grow before any word is forgotten: where memory runs out here, the cache is as it was.
         if self._table is None or needed > len(self._table):
             grown = like.new_empty(min(max(2 * needed, 1024), self.capacity), like.shape[1])
             if self._table is not None:
                 grown[:used] = self._table[:used]
             self._table = grown
-        return free
+        free = list(range(used, needed))
+        oldest = list(islice(self._rows, count - len(free)))
+        return free + [self._rows.pop(word) for word in oldest]

@@ -14,6 +14,7 @@ from elmo.errors import ConfigError
 from elmo.model.char_cnn import CharCNN, CharCNNConfig
 from elmo.model.layers import Layers
 from elmo.model.lstm import LSTMConfig, ProjectedLSTM, State
+from elmo.model.numbers import whole
 from elmo.model.packing import Packing
 
 PRESETS = {"small": (1024, 128, 1), "medium": (2048, 256, 1), "original": (4096, 512, 2)}  # H, D, highways
@@ -31,6 +32,9 @@ class BiLMConfig:
     def __post_init__(self) -> None:
         if (self.char_cnn is None) == (self.n_words is None):
             raise ConfigError("a biLM reads either characters (char_cnn) or words (n_words): give exactly one")
+        for name in ("n_words", "n_softmax"):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name))
 
     @classmethod
     def preset(cls, name: str) -> "BiLMConfig":

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
+from elmo.model.numbers import whole
 
 PADDING_ID = 261  # the padding *character*: learned, and part of the convolutions; 0 is "no token"
 GROUP = 64  # words convolved together: what a CPU's cache holds of their (words, positions, filters)
@@ -30,12 +31,22 @@ class CharCNNConfig:
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ConfigError(f"char_cnn.activation is {self.activation!r}; expected one of {', '.join(ACTIVATIONS)}")
-        if not self.filters or min(min(width, count) for width, count in self.filters) < 1:
-            raise ConfigError(f"char_cnn.filters is {self.filters}; expected [width, count] pairs of positive numbers")
-        if self.widest > self.max_characters_per_token or self.max_characters_per_token < 3:
+        for name, least in (
+            ("embedding_dim", 1),
+            ("n_highway", 0),
+            ("max_characters_per_token", 3),
+            ("n_characters", 1),
+        ):
+            whole(f"char_cnn.{name}", getattr(self, name), least)
+        if not self.filters:
+            raise ConfigError("char_cnn.filters is empty; expected [width, count] pairs")
+        for width, count in self.filters:
+            whole("a width of char_cnn.filters", width)
+            whole("a count of char_cnn.filters", count)
+        if self.widest > self.max_characters_per_token:
             raise ConfigError(
-                f"char_cnn.max_characters_per_token is {self.max_characters_per_token}; it must hold the widest filter "
-                f"({self.widest}) and at least 3"
+                f"char_cnn.max_characters_per_token is {self.max_characters_per_token}; "
+                f"expected at least the width of the widest filter, {self.widest}"
             )
 
     @property
@@ -106,13 +117,15 @@ class CharCNN(nn.Module):
         Windows of padding alone all give one value, so past the longest word as many positions as the widest filter
         are enough; a word cut at C stays as it was cut.
         """
+        if not len(ids):
+            return self.embedding.new_empty(0, self.config.n_filters)
         lengths = (ids != PADDING_ID).sum(dim=1)
         order = torch.argsort(lengths)
         groups = []
         for group in torch.split(order, GROUP if ids.device.type == "cpu" else max(len(order) // 4, GROUP)):
             longest = int(lengths[group[-1]])
             groups.append(self._convolve_group(ids[group, : longest + self.config.widest]))
-        return torch.cat(groups)[torch.argsort(order)] if groups else self.embedding.new_empty(0, self.config.n_filters)
+        return torch.cat(groups)[torch.argsort(order)]
 
     def _convolve_group(self, ids: Tensor) -> Tensor:
         characters = self.embedding[ids]  # (N, C', E)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from elmo.errors import ConfigError
 from elmo.model.kernels.in_place import lstm_in_place
+from elmo.model.numbers import whole
 
 FORGET_BIAS = 1.0  # added at run time, never part of the bias: as the published weights were trained
 
@@ -39,12 +40,11 @@ class LSTMConfig:
 
     def __post_init__(self) -> None:
         for name in ("dim", "projection_dim", "n_layers"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"lstm.{name} is {getattr(self, name)}; expected a positive number")
+            whole(f"lstm.{name}", getattr(self, name))
         for name in ("cell_clip", "proj_clip"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"lstm.{name} is {value}; expected a positive number, or null for no clipping")
+            if value is not None and not (isinstance(value, int | float) and value > 0):
+                raise ConfigError(f"lstm.{name} is {value!r}; expected a positive number, or null for no clipping")
 
 
 def clip(x: Tensor, limit: float | None) -> Tensor:

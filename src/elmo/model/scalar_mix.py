@@ -57,7 +57,7 @@ class ScalarMix(nn.Module):
         self.mix = mix
         self.layer_norm = layer_norm
         self.coefficient = l2
-        self.gamma = nn.Parameter(torch.tensor(gamma))
+        self.gamma = nn.Parameter(torch.tensor(float(gamma)))
         self.scalars: nn.Parameter | None = None
         self.register_buffer("fixed", None)
         if mix == "learned":

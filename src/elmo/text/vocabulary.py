@@ -38,10 +38,11 @@ class Vocabulary:
         try:
             text = path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise DataError(f"{path}: not UTF-8 at byte {error.start}; save the vocabulary as UTF-8") from None
+            raise DataError(f"{path}: not UTF-8 at byte {error.start + 1}; save the vocabulary as UTF-8") from None
         except OSError as error:
             raise DataError(f"{path}: cannot read the vocabulary ({error.strerror})") from None
-        return cls((line.strip() for line in text.split("\n") if line.strip()), where=str(path))
+        # A blank line in the middle is a row too, as in bilm-tf: the tables go by line.
+        return cls((line.strip() for line in text.removesuffix("\n").split("\n") if text), where=str(path))
 
     def write(self, path: Path) -> None:
         """Write one word a line."""

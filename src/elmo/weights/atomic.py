@@ -3,7 +3,7 @@
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from elmo.errors import DataError
@@ -22,12 +22,13 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise write_error(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def write_error(path: Path, error: Exception) -> DataError:
     """Why a file could not be written, in one line."""
     # HDF5 and safetensors wrap the system's error in their own and keep it in the text.
     if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
-        return DataError(f"{path}: the disk is full; nothing was put in its place. Make room and run the same again")
+        return DataError(f"{path}: the disk is full; nothing was put in its place. Make room first")
     return DataError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})")

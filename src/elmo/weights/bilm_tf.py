@@ -32,19 +32,21 @@ TO_THEIRS = (0, 3, 1, 2)
 def read(options: Path, weights: Path, embedding: Path | None = None) -> BiLM:
     """Read a model; with a token-embedding file, words enter by their row in it instead of by their characters."""
     config = read_options(options)
-    with _open(weights) as file:
+    with _File(weights) as file:
         if embedding is None and config.char_cnn is not None:
-            rows = _dataset(file, "char_embed", weights).shape[0]
-            config = _with_characters(config, rows, weights)
-            tensors = dict(_tensors(file, weights, config))
+            rows = file.rows("char_embed")
+            if rows not in (261, 262):  # some trained with n_characters set to 262: their last row was never used
+                raise WeightsError(f"{weights}: 'char_embed' has {rows} rows; expected 261 (256 bytes and 5 marks)")
+            config = replace(config, char_cnn=replace(config.char_cnn, n_characters=rows))
+            tensors = dict(_tensors(file, config))
+            file.refuse_unread(("CNN", "RNN"))
         else:
-            source = embedding if embedding is not None else weights
-            with _open(source) as table:
-                rows = _dataset(table, "embedding", source).shape[0]
+            with _File(embedding or weights) as table:
+                rows = table.rows("embedding")
                 config = BiLMConfig(config.lstm, None, n_words=rows)
-                words = _array(table, "embedding", (rows, config.lstm.projection_dim), source)
-            tensors = {"token_encoder.embedding": _with_empty_row(words)}
-            tensors |= dict(_lstm_tensors(file, weights, config))
+                words = table.array("embedding", rows, config.lstm.projection_dim, because="options.json lstm")
+            tensors = {"token_encoder.embedding": _with_empty_row(words), **dict(_lstm_tensors(file, config))}
+            file.refuse_unread(("RNN",))
     with torch.device("meta"):
         bilm = BiLM(config)
     bilm.load_state_dict(tensors, assign=True)
@@ -54,7 +56,8 @@ def read(options: Path, weights: Path, embedding: Path | None = None) -> BiLM:
 def write(bilm: BiLM, options: Path, weights: Path) -> None:
     """Write both files, so that bilm-tf, AllenNLP and simple_elmo load them. The softmax has no place in them."""
     tensors = {name: tensor.detach().float().cpu().numpy() for name, tensor in bilm.state_dict().items()}
-    with replacing(weights) as path, h5py.File(path, "w") as file:
+    # Through a file of Python's: on a full disk HDF5's own driver takes the process down.
+    with replacing(weights) as path, path.open("wb+") as raw, h5py.File(raw, "w") as file:
         for name, array in _arrays(bilm.config, tensors):
             file.create_dataset(name, data=np.ascontiguousarray(array))
     with replacing(options) as path:
@@ -63,7 +66,7 @@ def write(bilm: BiLM, options: Path, weights: Path) -> None:
 
 def write_token_embeddings(vectors: npt.NDArray[np.floating[Any]], path: Path) -> None:
     """Write a token-embedding file: the context-independent vectors (V, D) of a vocabulary, in its order."""
-    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+    with replacing(path) as temporary, temporary.open("wb+") as raw, h5py.File(raw, "w") as file:
         file.create_dataset("embedding", data=vectors)
 
 
@@ -124,7 +127,7 @@ def options_of(config: BiLMConfig) -> dict[str, Any]:
         "embedding": {"dim": cnn.embedding_dim},
         "filters": [list(pair) for pair in cnn.filters],
         "max_characters_per_token": cnn.max_characters_per_token,
-        "n_characters": cnn.n_characters + 1,
+        "n_characters": 262,  # what bilm-tf asks of prediction files, and nothing else
         "n_highway": cnn.n_highway,
     }
     if not cnn.n_highway:
@@ -132,55 +135,41 @@ def options_of(config: BiLMConfig) -> dict[str, Any]:
     return options
 
 
-def _with_characters(config: BiLMConfig, rows: int, where: Path) -> BiLMConfig:
-    # Some trained with n_characters set to 262: their last row was never used.
-    if rows not in (261, 262):
-        raise WeightsError(f"{where}: 'char_embed' has {rows} rows; expected 261 (256 bytes and 5 marks)")
-    assert config.char_cnn is not None
-    return replace(config, char_cnn=replace(config.char_cnn, n_characters=rows))
-
-
-def _tensors(file: h5py.File, where: Path, config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
+def _tensors(file: "_File", config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
     """Our parameters, made from the file's datasets."""
     cnn, dim = config.char_cnn, config.lstm.projection_dim
     assert cnn is not None
     n_filters = cnn.n_filters
-
-    def array(name: str, *shape: int, because: str = "") -> npt.NDArray[np.float32]:
-        return _array(file, name, shape, where, because)
-
-    yield "token_encoder.embedding", _with_empty_row(array("char_embed", cnn.n_characters, cnn.embedding_dim))
+    yield "token_encoder.embedding", _with_empty_row(file.array("char_embed", cnn.n_characters, cnn.embedding_dim))
     for k, (width, count) in enumerate(cnn.filters):
         because = f"options.json filters[{k}]"
-        weight = array(f"CNN/W_cnn_{k}", 1, width, cnn.embedding_dim, count, because=because)
+        weight = file.array(f"CNN/W_cnn_{k}", 1, width, cnn.embedding_dim, count, because=because)
         yield f"token_encoder.filters.{k}", torch.from_numpy(weight.reshape(width * cnn.embedding_dim, count))
-        yield f"token_encoder.biases.{k}", torch.from_numpy(array(f"CNN/b_cnn_{k}", count, because=because))
+        yield f"token_encoder.biases.{k}", torch.from_numpy(file.array(f"CNN/b_cnn_{k}", count, because=because))
     for k in range(cnn.n_highway):
-        both = [array(f"CNN_high_{k}/W_{part}", n_filters, n_filters) for part in ("carry", "transform")]
-        bias = [array(f"CNN_high_{k}/b_{part}", n_filters) for part in ("carry", "transform")]
+        both = [file.array(f"CNN_high_{k}/W_{part}", n_filters, n_filters) for part in ("carry", "transform")]
+        bias = [file.array(f"CNN_high_{k}/b_{part}", n_filters) for part in ("carry", "transform")]
         yield f"token_encoder.highways.{k}.weight", torch.from_numpy(np.concatenate(both, axis=1))
         yield f"token_encoder.highways.{k}.bias", torch.from_numpy(np.concatenate(bias))
     if n_filters != dim:
-        yield "token_encoder.projection", torch.from_numpy(array("CNN_proj/W_proj", n_filters, dim))
-        yield "token_encoder.projection_bias", torch.from_numpy(array("CNN_proj/b_proj", dim))
-    yield from _lstm_tensors(file, where, config)
+        yield "token_encoder.projection", torch.from_numpy(file.array("CNN_proj/W_proj", n_filters, dim))
+        yield "token_encoder.projection_bias", torch.from_numpy(file.array("CNN_proj/b_proj", dim))
+    yield from _lstm_tensors(file, config)
 
 
-def _lstm_tensors(file: h5py.File, where: Path, config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
+def _lstm_tensors(file: "_File", config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
     dim, cell = config.lstm.projection_dim, config.lstm.dim
+    because = "options.json lstm"
     for layer in range(config.lstm.n_layers):
-        gates, biases, projections = [], [], []
-        for direction in range(2):
-            name = _cell(direction, layer)
-            gates.append(_array(file, f"{name}/W_0", (2 * dim, 4 * cell), where, "options.json lstm"))
-            biases.append(_array(file, f"{name}/B", (4 * cell,), where, "options.json lstm"))
-            if cell != dim:
-                projections.append(_array(file, f"{name}/W_P_0", (cell, dim), where, "options.json lstm"))
+        cells = [_cell(direction, layer) for direction in range(2)]
+        gates = [file.array(f"{name}/W_0", 2 * dim, 4 * cell, because=because) for name in cells]
+        biases = [file.array(f"{name}/B", 4 * cell, because=because) for name in cells]
         weight = torch.from_numpy(_permuted(np.stack(gates), TO_OURS))  # (2, 2D, 4H)
         yield f"lstms.{layer}.weight_input", weight[:, :dim].contiguous()
         yield f"lstms.{layer}.weight_hidden", weight[:, dim:].contiguous()
         yield f"lstms.{layer}.bias", torch.from_numpy(_permuted(np.stack(biases), TO_OURS))
-        if projections:
+        if cell != dim:
+            projections = [file.array(f"{name}/W_P_0", cell, dim, because=because) for name in cells]
             yield f"lstms.{layer}.weight_projection", torch.from_numpy(np.stack(projections))
 
 
@@ -229,36 +218,65 @@ def _with_empty_row(array: npt.NDArray[np.float32]) -> Tensor:
     return torch.from_numpy(np.concatenate([np.zeros_like(array[:1]), array]))
 
 
-def _open(path: Path) -> h5py.File:
-    try:
-        return h5py.File(path, "r")
-    except FileNotFoundError:
-        raise WeightsError(f"{path}: no such file") from None
-    except OSError as error:
-        what = "is cut short" if "truncated" in str(error) else "is not an HDF5 file"
-        raise WeightsError(f"{path}: {what}; expected a biLM's weights. Get the file again") from None
+class _File:
+    """An HDF5 file whose arrays are checked as they are read."""
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read: set[str] = set()
+        try:
+            self._file = h5py.File(path, "r")
+        except FileNotFoundError:
+            raise WeightsError(f"{path}: no such file") from None
+        except OSError as error:
+            what = "is cut short" if "truncated" in str(error) else "is not an HDF5 file"
+            raise WeightsError(f"{path}: {what}; expected a biLM's weights. Get the file again") from None
 
-def _dataset(file: h5py.File, name: str, where: Path) -> h5py.Dataset:
-    found = file.get(name)
-    if not isinstance(found, h5py.Dataset):
-        raise WeightsError(f"{where}: no dataset {name!r}; options.json asks for it. Are the two from the same model?")
-    return found
+    def __enter__(self) -> "_File":
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
-def _array(
-    file: h5py.File, name: str, shape: tuple[int, ...], where: Path, because: str = ""
-) -> npt.NDArray[np.float32]:
-    dataset = _dataset(file, name, where)
-    if dataset.shape != shape:
-        raise WeightsError(
-            f"{where}: {name!r} has shape {dataset.shape}; {because or 'options.json'} needs {shape}. "
-            f"Are the two files from the same model?"
-        )
-    try:
-        array: npt.NDArray[np.float32] = dataset.astype(np.float32)[...]
-    except OSError:
-        raise WeightsError(f"{where}: {name!r} cannot be read; the file is damaged. Get it again") from None
-    if not np.isfinite(array.sum(dtype=np.float64)):
-        raise WeightsError(f"{where}: {name!r} holds NaN or infinity; the weights are damaged")
-    return array
+    def rows(self, name: str) -> int:
+        """The rows of a matrix."""
+        shape: tuple[int, ...] = self._dataset(name).shape
+        if len(shape) != 2:
+            raise WeightsError(f"{self.path}: {name!r} has shape {shape}; expected a matrix, one row each")
+        return shape[0]
+
+    def array(self, name: str, *shape: int, because: str = "options.json") -> npt.NDArray[np.float32]:
+        """An array of this shape, which `because` asks for."""
+        dataset = self._dataset(name)
+        self._read.add(name)
+        if dataset.shape != shape:
+            raise WeightsError(
+                f"{self.path}: {name!r} has shape {dataset.shape}; {because} needs {shape}. "
+                f"Are the two files from the same model?"
+            )
+        try:
+            array: npt.NDArray[np.float32] = dataset.astype(np.float32)[...]
+        except (OSError, ValueError, TypeError):
+            raise WeightsError(f"{self.path}: {name!r} cannot be read; the file is damaged. Get it again") from None
+        with np.errstate(invalid="ignore"):
+            if not np.isfinite(array.sum(dtype=np.float64)):
+                raise WeightsError(f"{self.path}: {name!r} holds NaN or infinity; the weights are damaged")
+        return array
+
+    def refuse_unread(self, prefixes: tuple[str, ...]) -> None:
+        """A layer or a highway that the options do not mention would be left out in silence."""
+        names: list[str] = []
+        self._file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
+        unread = sorted(name for name in names if name.startswith(prefixes) and name not in self._read)
+        if unread:
+            raise WeightsError(
+                f"{self.path}: {unread[0]!r} is not in options.json. Are the two files from the same model?"
+            )
+
+    def _dataset(self, name: str) -> h5py.Dataset:
+        found = self._file.get(name)
+        if not isinstance(found, h5py.Dataset):
+            raise WeightsError(
+                f"{self.path}: no dataset {name!r}; options.json asks for it. Are the two files from the same model?"
+            )
+        return found

@@ -3,11 +3,15 @@
 What exists on the disk comes first, then what is in the package, then what must be fetched. Nothing is ever unpickled.
 """
 
+import shutil
 import tempfile
 import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from elmo.errors import WeightsError
+from elmo.errors import ElmoError, WeightsError
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights import bilm_tf, folder, published
 from elmo.weights.folder import Pretrained
@@ -25,9 +29,23 @@ def read(
 ) -> Pretrained:
     """Read a model wherever it is; the keywords name what does not lie beside the weights."""
     path = locate(source)
+    if path.is_file() and _is_zip(path):
+        with _unpacked(path) as unpacked:
+            try:
+                return _read(unpacked, options, vocabulary, token_embeddings, softmax)
+            except ElmoError as error:
+                raise type(error)(str(error).replace(str(unpacked), str(path))) from None
+    return _read(path, options, vocabulary, token_embeddings, softmax)
+
+
+def _read(
+    path: Path,
+    options: str | Path | None,
+    vocabulary: str | Path | None,
+    token_embeddings: str | Path | None,
+    softmax: bool,
+) -> Pretrained:
     words = Vocabulary.read(Path(vocabulary)) if vocabulary is not None else None
-    if path.is_file() and zipfile.is_zipfile(path):
-        return _read_zip(path, words, softmax)
     if path.is_dir() and (path / folder.CONFIG).exists():
         model = folder.read(path, softmax)
         return Pretrained(model.bilm, words or model.vocabulary, model.warm_state)
@@ -63,14 +81,20 @@ def packaged() -> list[str]:
     return sorted(path.name for path in PACKAGED.glob("*") if (path / folder.CONFIG).exists())
 
 
+def options_names(weights: Path) -> list[Path]:
+    """Where the options of a weights file may lie: `x_weights.hdf5` has `x_options.json`, or plain `options.json`."""
+    before, found, _ = weights.name.partition("weights")
+    named = [weights.name.replace("weights", "options"), f"{before}options.json"] if found else []
+    return [weights.with_name(name).with_suffix(".json") for name in [*named, "options.json"]]
+
+
 def options_beside(weights: Path) -> Path:
-    """The options of a weights file: `x_weights.hdf5` has `x_options.json` beside it, or plain `options.json`."""
-    named = weights.with_name(weights.name.replace("weights", "options")).with_suffix(".json")
-    plain = weights.with_name("options.json")
-    for path in (named, plain):
+    """The options that lie beside a weights file."""
+    names = dict.fromkeys(options_names(weights))
+    for path in names:
         if path.exists():
             return path
-    raise WeightsError(f"{weights}: no options beside it; looked for {named.name} and {plain.name}")
+    raise WeightsError(f"{weights}: no options beside it; looked for {' and '.join(path.name for path in names)}")
 
 
 def _weights_in(path: Path) -> Path:
@@ -86,38 +110,47 @@ def _weights_in(path: Path) -> Path:
 
 def _refuse_pickle(path: Path) -> None:
     with path.open("rb") as file:
-        head = file.read(2)
-    if head[:1] == b"\x80" or head == b"PK" or path.suffix in (".pt", ".th", ".bin", ".pkl"):
-        raise WeightsError(
-            f"{path}: a Python pickle, which can run any code when it is read, so it is not; "
-            f"expected {folder.WEIGHTS} or an .hdf5 of the same model"
-        )
+        head = file.read(1)
+    if head == b"\x80" or path.suffix in (".pt", ".th", ".bin", ".pkl"):
+        raise _is_a_pickle(path)
 
 
-def _read_zip(path: Path, words: Vocabulary | None, softmax: bool) -> Pretrained:
-    """Unpack what a model needs, and nothing else, into a folder that is gone afterwards."""
+def _is_a_pickle(path: Path) -> WeightsError:
+    return WeightsError(
+        f"{path}: a Python pickle, which can run any code when it is read, so it is not; "
+        f"expected {folder.WEIGHTS} or an .hdf5 of the same model"
+    )
+
+
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[Path]:
+    """A folder with what a model needs of a zip, and nothing else; gone afterwards."""
     wanted = {folder.CONFIG, folder.WEIGHTS, folder.VOCABULARY, folder.WARM_STATE}
-    with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory() as temporary:
-        members = [member for member in archive.infolist() if not member.is_dir()]
-        if any(Path(member.filename).name == "data.pkl" for member in members):
-            _refuse_pickle(path)
-        for member in members:
-            name = Path(member.filename).name
-            if name in wanted or Path(name).suffix in (".hdf5", ".h5") or name.endswith("options.json"):
-                target = Path(temporary) / name
-                if target.exists():
-                    raise WeightsError(f"{path}: holds more than one {name}; expected the zip of one model folder")
-                try:
-                    with archive.open(member) as packed, target.open("wb") as file:
-                        while chunk := packed.read(1 << 20):
-                            file.write(chunk)
-                except zipfile.BadZipFile:
-                    raise WeightsError(f"{path}: {member.filename} is damaged. Get the file again") from None
+    with tempfile.TemporaryDirectory() as temporary:
+        name = "the zip"
         try:
-            model = read(temporary, softmax=softmax)
-        except WeightsError as error:
-            raise WeightsError(str(error).replace(temporary, str(path))) from None
-        return Pretrained(model.bilm, words or model.vocabulary, model.warm_state)
+            with zipfile.ZipFile(path) as archive:
+                names = [member.filename for member in archive.infolist() if not member.is_dir()]
+                if any(Path(name).name == "data.pkl" for name in names):  # what torch.save writes
+                    raise _is_a_pickle(path)
+                for name in names:
+                    base = Path(name).name
+                    if base.startswith("._"):  # what a Mac adds
+                        continue
+                    if base in wanted or base.endswith((".hdf5", ".h5", "options.json")):
+                        target = Path(temporary) / base
+                        if target.exists():
+                            raise WeightsError(f"{path}: holds more than one {base}; expected the zip of one model")
+                        with archive.open(name) as packed, target.open("wb") as file:
+                            shutil.copyfileobj(packed, file)
+        except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, RuntimeError):
+            raise WeightsError(f"{path}: {name} is damaged. Get the file again") from None
+        yield Path(temporary)
 
 
 def _words_of(words: Vocabulary | None, n_words: int, where: Path) -> Vocabulary:
