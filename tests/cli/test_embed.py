@@ -21,6 +21,7 @@ from sacremoses import MosesTokenizer
 
 import elmo as library
 from elmo.embed import store
+from elmo.weights.folder import write
 from embedders import (
     DIM,
     LINES,
@@ -38,6 +39,7 @@ from embedders import (
     needs_small_disks,
     nothing_new_in,
     on_a_disk_of,
+    pretrained,
     read_arrays,
     write_model,
 )
@@ -432,10 +434,20 @@ def test_other_settings_are_not_resumed(other: list[str], name: str, unfinished:
 
 
 def test_another_model_does_not_go_on(unfinished: Path, tmp_path: Path) -> None:
-    another = write_model(tmp_path / "another")
+    changed = pretrained()
+    with torch.no_grad():
+        changed.bilm.lstms[0].bias[0, 0] += 0.001
+    write(changed, tmp_path / "another")
     with nothing_new_in(tmp_path):
-        ended = embed(unfinished, another, "--resume")
+        ended = embed(unfinished, tmp_path / "another", "--resume")
     assert_refused(ended, "model is '", "but the run to resume has ")
+
+
+def test_the_same_model_in_another_place_goes_on(unfinished: Path, model: Path, tmp_path: Path) -> None:
+    whole = unfinished.with_name("whole.hdf5")
+    assert embed(whole, model).code == 0
+    assert embed(unfinished, write_model(tmp_path / "moved"), "--resume").code == 0
+    assert_same_bits(read_arrays(unfinished)[0], read_arrays(whole)[0])
 
 
 def test_another_budget_is_refused_or_ends_in_the_same_file(unfinished: Path, model: Path) -> None:
@@ -556,7 +568,7 @@ def test_a_text_that_was_mended_is_embedded_by_the_same_command(model: Path, tmp
 
 def test_an_output_below_a_file_is_refused(lines: Path, model: Path) -> None:
     ended = elmo("embed", lines, lines / "out.hdf5", "-m", model)
-    assert_refused(ended, "cannot be written (Not a directory)")
+    assert_refused(ended, "cannot be written (File exists)")
 
 
 def test_a_model_that_is_not_there_is_refused(lines: Path, tmp_path: Path) -> None:
@@ -610,7 +622,7 @@ def test_a_full_disk_tells_what_to_do_and_that_helps(
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         ended = embed(output, model)
-    assert_refused(ended, "the disk is full; nothing was put in its place. Make room first; --resume goes on where it was")
+    assert_refused(ended, "the disk is full; nothing was put in its place. Make room first", "; --resume goes on")
     assert not output.exists()
     again = embed(output, model, *(["--resume"] if "--resume" in ended.err else []))
     assert again.code == 0, again.err

@@ -80,7 +80,7 @@ def test_a_word_that_stands_twice_is_named(tmp_path: Path) -> None:
 def test_a_file_in_another_encoding_is_refused_with_the_byte(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     path.write_bytes("<S>\n</S>\n<UNK>\ncafé\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"words\.txt: not UTF-8 at byte 18; save the vocabulary as UTF-8"):
+    with pytest.raises(DataError, match=r"words\.txt: not UTF-8 at byte 19; save the vocabulary as UTF-8"):
         Vocabulary.read(path)
 
 
