@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -95,7 +94,7 @@ def mean_rows(sentences: list[list[str]], budget: int = 4096) -> int:
     """How many sentences are active at a step of the internal batches, on average over tokens."""
     from elmo.text.batches import by_length
 
-    lengths = [len(sentence) + 2 for sentence in sentences]
+    lengths = [len(sentence) for sentence in sentences]
     steps = sum(max(lengths[row] for row in batch) for batch in by_length(lengths, budget))
     return round(sum(lengths) / steps)
 
@@ -162,10 +161,15 @@ def child(weights: str, text: str) -> None:
     start = time.perf_counter()
     embedder = load(weights, device="cpu")
     loaded = time.perf_counter() - start
-    after_load = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    after_load = peak_memory()
     exhaust(embedder.embed(sentences))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"load": loaded, "after_load": after_load, "peak": peak}))
+    print(json.dumps({"load": loaded, "after_load": after_load, "peak": peak_memory()}))
+
+
+def peak_memory() -> float:
+    """MiB this process ever had in memory (not getrusage's figure, which a child inherits from its parent)."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def simple_elmo(python: str, size: str, sentences: list[list[str]], batch: int) -> tuple[float, float]:

@@ -15,6 +15,5 @@ model.load(folder, max_batch_size=batch)
 loaded = time.perf_counter() - start
 model.get_elmo_vectors(sentences[:batch], warmup=False, layers="all")
 start = time.perf_counter()
-for k in range(0, len(sentences), batch):
-    model.get_elmo_vectors(sentences[k : k + batch], warmup=False, layers="all")
+model.get_elmo_vectors(sentences, warmup=False, layers="all")  # it cuts the batches itself
 print(json.dumps({"load": loaded, "speed": sum(map(len, sentences)) / (time.perf_counter() - start)}))

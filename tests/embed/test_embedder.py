@@ -39,6 +39,7 @@ from embedders import (
     embedder,
     environment,
     fresh,
+    pretrained,
     write_model,
 )
 from models import VARIANTS, WORDS, random_sentences, small, write_datasets, write_published
@@ -545,3 +546,19 @@ def test_reading_and_writing_files_of_the_same_model_agree(tmp_path: Path) -> No
     assert_same_bits(list(saved.embed(SENTENCES)), list(published.embed(SENTENCES)))
     with pytest.raises(DataError, match="exists already; give a new name, or remove it first"):
         saved.save(tmp_path / "folder")
+
+
+def test_training_the_bilm_makes_the_embedder_forget_what_it_computed_before() -> None:
+    trained = elmo.Embedder(pretrained())
+    sentences = [["one", "two", "three"], ["four"]]
+    list(trained.embed(sentences, state="warm"))
+    before = list(trained.embed(sentences))
+    with torch.no_grad():
+        for parameter in trained.bilm.parameters():
+            parameter.mul_(1.1)
+    untouched = elmo.Embedder(Pretrained(trained.bilm))
+    for state in ("fresh", "warm"):
+        assert_same_bits(
+            list(trained.embed(sentences, state=state)), list(untouched.embed(sentences, state=state))
+        )
+    assert abs(next(trained.embed(sentences)) - before[0]).max() > 0.01

@@ -187,7 +187,7 @@ def stop_and_resume(output: Path, after: int) -> Store:
         stopped.add(tokens, array)
     stopped.flush()
     resumed = Store(output, SETTINGS, resume=True)
-    assert resumed.done == TOKENS[:after]
+    assert list(resumed.tokens()) == TOKENS[:after]
     fill(resumed, start=after)
     return resumed
 
@@ -197,7 +197,7 @@ def test_what_was_not_flushed_is_not_counted(tmp_path: Path) -> None:
     store.add(TOKENS[0], ARRAYS[0])
     store.flush()
     store.add(TOKENS[1], ARRAYS[1])
-    assert Store(tmp_path / "out.hdf5", SETTINGS, resume=True).done == TOKENS[:1]
+    assert Store(tmp_path / "out.hdf5", SETTINGS, resume=True).sentences == 1
 
 
 def test_a_segment_killed_between_its_two_files_does_not_count(
@@ -212,7 +212,7 @@ def test_a_segment_killed_between_its_two_files_does_not_count(
         store.flush()
     assert (tmp_path / "out.hdf5.part" / "1.npy").exists()
     resumed = Store(tmp_path / "out.hdf5", SETTINGS, resume=True)
-    assert resumed.done == TOKENS[:1]
+    assert list(resumed.tokens()) == TOKENS[:1]
     fill(resumed, start=1)
     resumed.finish("hdf5")
     assert_same_bits(read_arrays(tmp_path / "out.hdf5")[0], ARRAYS)
@@ -230,7 +230,7 @@ def test_a_run_killed_while_its_file_is_made_makes_it_again(
         store.finish(form)
     assert not store.output.exists()
     resumed = Store(tmp_path / f"out.{form}", SETTINGS, resume=True)
-    assert resumed.done == TOKENS
+    assert list(resumed.tokens()) == TOKENS
     resumed.finish(form)
     assert_same_bits(read_arrays(tmp_path / f"out.{form}")[0], ARRAYS)
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"out.{form}"]
@@ -276,7 +276,7 @@ def test_other_settings_are_not_resumed(change: dict[str, Any], tmp_path: Path) 
 
 def test_resuming_nothing_is_starting(tmp_path: Path) -> None:
     store = Store(tmp_path / "out.hdf5", SETTINGS, resume=True)
-    assert store.done == []
+    assert store.sentences == 0
     fill(store)
     store.finish("hdf5")
     assert_same_bits(read_arrays(tmp_path / "out.hdf5")[0], ARRAYS)
@@ -314,7 +314,7 @@ def test_a_disk_that_fills_up_between_segments_loses_only_the_last(
         store.flush()
     assert str(error.value).startswith(f"{segment}: the disk is full; nothing was put in its place.")
     resumed = Store(tmp_path / "out.hdf5", SETTINGS, resume=True)
-    assert resumed.done == TOKENS[:1]
+    assert list(resumed.tokens()) == TOKENS[:1]
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_a_disk_that_is_full_at_the_end_keeps_the_segments(
         store.finish(form)
     assert str(refused.value).startswith(f"{tmp_path / f'out.{form}'}: the disk is full; nothing was put in its place.")
     resumed = Store(tmp_path / f"out.{form}", SETTINGS, resume=True)
-    assert resumed.done == TOKENS
+    assert list(resumed.tokens()) == TOKENS
     resumed.finish(form)
     assert_same_bits(read_arrays(tmp_path / f"out.{form}")[0], ARRAYS)
 
@@ -356,4 +356,4 @@ def test_a_removed_run_starts_anew(tmp_path: Path) -> None:
     fill(store)
     store.flush()
     shutil.rmtree(tmp_path / "out.hdf5.part")
-    assert Store(tmp_path / "out.hdf5", SETTINGS).done == []
+    assert Store(tmp_path / "out.hdf5", SETTINGS).sentences == 0

@@ -75,7 +75,7 @@ def embed(
         "model": embedder.fingerprint(),
     }
     store = Store(output, settings, resume)
-    skip = len(store.done)
+    skip, before = store.sentences, store.tokens()
     waiting: deque[tuple[list[str], int]] = deque()
 
     def sentences() -> Iterator[list[str]]:
@@ -83,7 +83,7 @@ def embed(
             tokens = line.split() if tokenized else words(line)
             if number >= skip:
                 waiting.append((tokens, lines.position))
-            elif tokens != store.done[number]:
+            elif tokens != next(before):
                 raise DataError(f"{input}: line {number + 1} has changed since the run to resume; remove {store.part}")
             yield tokens
         if lines.count < skip:
@@ -101,9 +101,9 @@ def embed(
             store.finish(form, sentences=not forget_sentences)
         except KeyboardInterrupt:
             store.flush()
-            print(f"elmo: interrupted after {len(store.done)} sentences; --resume goes on there", file=sys.stderr)
+            print(f"elmo: interrupted after {store.sentences} sentences; --resume goes on there", file=sys.stderr)
             raise typer.Exit(130) from None
-    print(f"{output}: {len(store.done):,} sentences, {sum(map(len, store.done)):,} tokens", file=sys.stderr)
+    print(f"{output}: {store.sentences:,} sentences, {store.n_tokens:,} tokens", file=sys.stderr)
 
 
 class _Lines:

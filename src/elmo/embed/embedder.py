@@ -91,7 +91,9 @@ class Embedder:
         self.config = model.bilm.config
         self.vocabulary = model.vocabulary
         self.cache = WordCache(self._encode_words, cache_bytes // (4 * self.config.lstm.projection_dim))
-        self._warm = model.warm_state
+        self._stored_warm_state = model.warm_state
+        self._starts: dict[str, State] = {}  # where a sentence's own tokens begin, by the name of the state
+        self._versions = self._weight_versions()
         self._carried: State | None = None
         self._staging: Tensor | None = None
 
@@ -141,8 +143,11 @@ class Embedder:
         if state == "carried":
             return self._carrying(tokenised, selection, batch_size, skip)
         budget = batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
-        start = self._after_boundaries(self.warm_state() if state == "warm" else self.bilm.zero_state(1))
-        return self._independent(tokenised, selection, start, budget, skip)
+        self._forget_what_changed()
+        if state not in self._starts:
+            before = self.warm_state() if state == "warm" else self.bilm.zero_state(1)
+            self._starts[state] = self._after_boundaries(before)
+        return self._independent(tokenised, selection, self._starts[state], budget, skip)
 
     def encode(
         self,
@@ -194,11 +199,10 @@ class Embedder:
     @torch.inference_mode()
     def warm_state(self) -> State:
         """Where `state="warm"` starts: the model's stored state, or the one after a fixed text; (L, 2, 1, ·)."""
-        if self._warm is None:
-            sentences = [_bounded(line.split()) for line in TEXT]
-            self._warm = warm_state(self.bilm, [self._vectors([sentence]) for sentence in sentences])
+        if self._stored_warm_state is None:
+            return warm_state(self.bilm, [self._vectors([_bounded(line.split())]) for line in TEXT])
         like = self.bilm.zero_state(1)
-        return State(self._warm.h.to(like.h), self._warm.c.to(like.c))
+        return State(*(stored.to(zeros) for stored, zeros in zip(self._stored_warm_state, like, strict=True)))
 
     @torch.inference_mode()
     def _after_boundaries(self, start: State) -> State:
@@ -214,6 +218,17 @@ class Embedder:
     def save(self, path: str | Path) -> None:
         """Write a model folder, the warm state in it."""
         folder.write(Pretrained(self.bilm, self.vocabulary, self.warm_state()), Path(path))
+
+    def _weight_versions(self) -> int:
+        return sum(parameter._version for parameter in self.bilm.parameters())
+
+    def _forget_what_changed(self) -> None:
+        """Whoever trains `bilm` changes its weights in place: what was computed from the old ones must go."""
+        if self._weight_versions() != self._versions:
+            self._versions = self._weight_versions()
+            self._stored_warm_state = None
+            self._starts.clear()
+            self.cache.clear()
 
     def _independent(
         self,

@@ -63,12 +63,14 @@ class Store:
                 if before.get(name) != settings.get(name):
                     now, then = settings.get(name), before.get(name)
                     raise ConfigError(f"{self.part}: {name} is {now!r}, but the run to resume has {then!r}")
-        self.done = [tokens for number in self._numbers() for tokens in self._tokens(number)]
+        lengths = [len(tokens) for tokens in self.tokens()]
+        self.sentences, self.n_tokens = len(lengths), sum(lengths)
 
     def add(self, tokens: list[str], array: Array) -> None:
         """The next sentence."""
-        self._pending.append((len(self.done), tokens, array))
-        self.done.append(tokens)
+        self._pending.append((self.sentences, tokens, array))
+        self.sentences += 1
+        self.n_tokens += len(tokens)
         self._bytes += array.nbytes
         if self._bytes >= SEGMENT_BYTES:
             self.flush()
@@ -110,10 +112,15 @@ class Store:
             for k, words in enumerate(tokens):
                 yield first + k, words, values[k] if self.pooled else values[..., ends[k] : ends[k + 1], :]
 
+    def tokens(self) -> Iterator[list[str]]:
+        """The tokens of the sentences that are safe, in order."""
+        for first in self._numbers():
+            yield from self._tokens(first)
+
     def sentence_to_index(self) -> str:
         """AllenNLP's table, as JSON: sentence (its tokens, a space between) ─▶ the number of its first line."""
         table: dict[str, str] = {}
-        for number, tokens in enumerate(self.done):
+        for number, tokens in enumerate(self.tokens()):
             table.setdefault(" ".join(tokens), str(number))
         return json.dumps(table)
 

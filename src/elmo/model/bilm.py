@@ -60,9 +60,15 @@ class WordTable(nn.Module):
 
     def __init__(self, n_words: int, dim: int) -> None:
         super().__init__()
-        self.embedding = nn.Parameter(torch.randn(n_words + 1, dim) / dim**0.5)  # row 0: no token
-        with torch.no_grad():
-            self.embedding[0] = 0.0
+        self.embedding = nn.Parameter(torch.empty(n_words + 1, dim))  # row 0: no token
+        if not self.embedding.is_meta:
+            self.initialize()
+
+    @torch.no_grad()
+    def initialize(self) -> None:
+        """Normal values, and zeros for no token."""
+        self.embedding.normal_(0.0, self.embedding.shape[1] ** -0.5)
+        self.embedding[0] = 0.0
 
     def forward(self, ids: Tensor) -> Tensor:
         """Word ids (N,) ─▶ token vectors (N, D)."""
@@ -74,8 +80,16 @@ class Softmax(nn.Module):
 
     def __init__(self, n_words: int, dim: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(n_words, dim) / dim**0.5)
-        self.bias = nn.Parameter(torch.zeros(n_words))
+        self.weight = nn.Parameter(torch.empty(n_words, dim))
+        self.bias = nn.Parameter(torch.empty(n_words))
+        if not self.weight.is_meta:
+            self.initialize()
+
+    @torch.no_grad()
+    def initialize(self) -> None:
+        """The original's initial values."""
+        self.weight.normal_(0.0, self.weight.shape[1] ** -0.5)
+        self.bias.zero_()
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(N, D) ─▶ log-probabilities (N, V)."""
@@ -83,7 +97,10 @@ class Softmax(nn.Module):
 
 
 class BiLM(nn.Module):
-    """A token encoder and two stacks of LSTMs, one per direction."""
+    """A token encoder and two stacks of LSTMs, one per direction.
+
+    New, it has the original's initial values; built on the meta device, none: `weights/` gives it a file's.
+    """
 
     def __init__(self, config: BiLMConfig) -> None:
         super().__init__()

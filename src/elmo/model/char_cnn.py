@@ -66,8 +66,18 @@ class Highway(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         # Carry and transform side by side: one product makes both.
-        self.weight = nn.Parameter(torch.randn(dim, 2 * dim) / dim**0.5)
-        self.bias = nn.Parameter(torch.cat([torch.full((dim,), -2.0), torch.zeros(dim)]))
+        self.weight = nn.Parameter(torch.empty(dim, 2 * dim))
+        self.bias = nn.Parameter(torch.empty(2 * dim))
+        if not self.weight.is_meta:
+            self.initialize()
+
+    @torch.no_grad()
+    def initialize(self) -> None:
+        """The original's initial values: the carry bias keeps the gate nearly shut."""
+        dim = len(self.weight)
+        self.weight.normal_(0.0, dim**-0.5)
+        self.bias[:dim] = -2.0
+        self.bias[dim:] = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, F) ─▶ (N, F)."""
@@ -82,25 +92,32 @@ class CharCNN(nn.Module):
         super().__init__()
         self.config = config
         n_filters, embedding_dim = config.n_filters, config.embedding_dim
-        self.embedding = nn.Parameter(torch.empty(config.n_characters + 1, embedding_dim).uniform_(-1, 1))
-        with torch.no_grad():
-            self.embedding[0] = 0.0
-        self.filters = nn.ParameterList()
-        self.biases = nn.ParameterList()
-        for width, count in config.filters:
-            weight = torch.empty(width * embedding_dim, count)
-            if config.activation == "relu":
-                weight.uniform_(-0.05, 0.05)
-            else:
-                weight.normal_(0.0, (1.0 / (width * embedding_dim)) ** 0.5)
-            self.filters.append(nn.Parameter(weight))
-            self.biases.append(nn.Parameter(torch.zeros(count)))
+        self.embedding = nn.Parameter(torch.empty(config.n_characters + 1, embedding_dim))  # row 0: no token
+        self.filters = nn.ParameterList(torch.empty(width * embedding_dim, count) for width, count in config.filters)
+        self.biases = nn.ParameterList(torch.empty(count) for _, count in config.filters)
         self.highways = nn.ModuleList(Highway(n_filters) for _ in range(config.n_highway))
         self.projection: nn.Parameter | None = None
         self.projection_bias: nn.Parameter | None = None
         if n_filters != dim:
-            self.projection = nn.Parameter(torch.randn(n_filters, dim) / n_filters**0.5)
-            self.projection_bias = nn.Parameter(torch.zeros(dim))
+            self.projection = nn.Parameter(torch.empty(n_filters, dim))
+            self.projection_bias = nn.Parameter(torch.empty(dim))
+        if not self.embedding.is_meta:
+            self.initialize()
+
+    @torch.no_grad()
+    def initialize(self) -> None:
+        """The original's initial values."""
+        self.embedding.uniform_(-1.0, 1.0)
+        self.embedding[0] = 0.0
+        for weight, bias in zip(self.filters, self.biases, strict=True):
+            if self.config.activation == "relu":
+                weight.uniform_(-0.05, 0.05)
+            else:
+                weight.normal_(0.0, len(weight) ** -0.5)
+            bias.zero_()
+        if self.projection is not None and self.projection_bias is not None:
+            self.projection.normal_(0.0, len(self.projection) ** -0.5)
+            self.projection_bias.zero_()
 
     def forward(self, ids: Tensor) -> Tensor:
         """Character ids (N, C) ─▶ token vectors (N, D)."""

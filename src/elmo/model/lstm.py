@@ -59,14 +59,23 @@ class ProjectedLSTM(nn.Module):
         super().__init__()
         self.config = config
         h, d = config.dim, config.projection_dim
-        limit = (6.0 / (input_dim + d + 4 * h)) ** 0.5  # Glorot, over the whole [x; h] ─▶ gates matrix
-        self.weight_input = nn.Parameter(torch.empty(directions, input_dim, 4 * h).uniform_(-limit, limit))
-        self.weight_hidden = nn.Parameter(torch.empty(directions, d, 4 * h).uniform_(-limit, limit))
-        self.bias = nn.Parameter(torch.zeros(directions, 4 * h))
-        self.weight_projection: nn.Parameter | None = None
-        if h != d:
-            limit = (6.0 / (h + d)) ** 0.5
-            self.weight_projection = nn.Parameter(torch.empty(directions, h, d).uniform_(-limit, limit))
+        self.weight_input = nn.Parameter(torch.empty(directions, input_dim, 4 * h))
+        self.weight_hidden = nn.Parameter(torch.empty(directions, d, 4 * h))
+        self.bias = nn.Parameter(torch.empty(directions, 4 * h))
+        self.weight_projection = nn.Parameter(torch.empty(directions, h, d)) if h != d else None
+        if not self.bias.is_meta:
+            self.initialize()
+
+    @torch.no_grad()
+    def initialize(self) -> None:
+        """Glorot's uniform values, `[x; h] ─▶ gates` counted as one matrix, and no bias."""
+        limit = (6.0 / (self.weight_input.shape[1] + self.weight_hidden.shape[1] + self.bias.shape[1])) ** 0.5
+        self.weight_input.uniform_(-limit, limit)
+        self.weight_hidden.uniform_(-limit, limit)
+        self.bias.zero_()
+        if self.weight_projection is not None:
+            limit = (6.0 / sum(self.weight_projection.shape[1:])) ** 0.5
+            self.weight_projection.uniform_(-limit, limit)
 
     def forward(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
         """Run over packed inputs, `rows[t]` of them at step t; a sentence that has ended keeps its state."""
