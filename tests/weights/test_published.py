@@ -204,6 +204,18 @@ def test_fetch_downloads_once_into_the_cache(site: Site, monkeypatch: pytest.Mon
     assert site.asked == ["/o.json", "/w.hdf5"]
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_fetch_shows_a_bar_on_a_terminal_alone(
+    terminal: bool, site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_small_on(site, monkeypatch)
+    monkeypatch.setattr("rich.console.Console.is_terminal", terminal)
+    fetch("small")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert ("small" in shown.err and "bytes" in shown.err) == terminal
+
+
 def test_fetch_refuses_weights_that_changed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     put_small_on(site, monkeypatch)
     _, weights = fetch("small")

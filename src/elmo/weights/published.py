@@ -5,6 +5,8 @@ The addresses are those of the authors' page. Nothing here opens the files; what
 
 import difflib
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +78,7 @@ PUBLISHED: dict[str, PublishedModel] = {
 def fetch(name: str, progress: Progress | None = None) -> tuple[Path, Path]:
     """Return the options and the weights file of a published model, downloaded if they are not in the cache.
 
-    `progress` hears of the weights alone: the options are a few hundred bytes.
+    `progress` hears of the weights alone: the options are a few hundred bytes. Without it, a terminal shows a bar.
     """
     if name not in PUBLISHED:
         nearest = difflib.get_close_matches(name.lower(), PUBLISHED, n=1, cutoff=0.5)
@@ -90,7 +92,30 @@ def fetch(name: str, progress: Progress | None = None) -> tuple[Path, Path]:
             f"{name}: not in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids to download it; unset them, or put"
             f" {model.options_url} as {options.name} and {model.weights_url} as {weights.name} into the folder {folder}"
         )
-    return download(model.options_url, options), download(model.weights_url, weights, progress=progress)
+    download(model.options_url, options)
+    if progress is not None or weights.exists():
+        return options, download(model.weights_url, weights, progress=progress)
+    with _bar(name) as shown:
+        return options, download(model.weights_url, weights, progress=shown)
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Progress]:
+    """A bar with the speed and the time left, on a terminal; nothing in a pipe."""
+    from rich import progress
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def fetch_hub(repo_id: str, revision: str | None = None) -> Path:
