@@ -30,7 +30,7 @@ def embed(
     batch_tokens: Annotated[int | None, typer.Option(help="Tokens computed together.", min=1)] = None,
     batch_size: Annotated[int, typer.Option(help="Sentences in a batch, where state is carried.", min=1)] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
-    precision: Annotated[str, typer.Option(help="float32, or bfloat16 for GPUs.")] = "float32",
+    precision: Annotated[str, typer.Option(help="float32, or bfloat16: faster and less exact.")] = "float32",
     threads: Annotated[int | None, typer.Option(help="CPU threads; PyTorch's choice if not given.", min=1)] = None,
     forget_sentences: Annotated[bool, typer.Option(help="Leave the sentences themselves out of the file.")] = False,
     resume: Annotated[bool, typer.Option(help="Go on with an interrupted run.")] = False,

@@ -51,7 +51,8 @@ def load(
     """Load a model: a folder, a zip of one, an HDF5 with its options beside it, a hub id, a published or packaged name.
 
     `options` names an options.json that does not lie beside its HDF5. With `token_embeddings` and its `vocabulary`,
-    words enter by their row in that file instead of by their characters. `precision="bfloat16"` is for GPUs.
+    words enter by their row in that file instead of by their characters. `precision="bfloat16"` is faster, and less
+    exact, on GPUs and on processors with instructions for it.
     """
     where = device_named(device)
     read = source.read(model, options=options, vocabulary=vocabulary, token_embeddings=token_embeddings)
