@@ -472,3 +472,10 @@ def test_a_zip_whose_directory_is_damaged(tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(WeightsError, match=r"model\.zip: .*damaged"):
         source.read(path)
+
+
+@pytest.mark.parametrize("given", ["options", "token_embeddings"])
+def test_what_a_folder_would_ignore_is_refused(given: str, tmp_path: Path) -> None:
+    place = write_folder(tmp_path / "model")
+    with pytest.raises(WeightsError, match=r"model: has its own config\.json; options= and token_embeddings= go with"):
+        source.read(place, **{given: tmp_path / "other"})

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from elmo.cli.arguments import ModelArgument
-from elmo.errors import ConfigError, DataError
+from elmo.errors import ConfigError
 
 
 def convert(
@@ -19,7 +19,7 @@ def convert(
 ) -> None:
     """Convert a model: to a folder (safetensors), or to the options.json and HDF5 that older tools read.
 
-    Nothing is lost on the way: HDF5 to folder to HDF5 gives the same numbers to the bit.
+    HDF5 to folder to HDF5 gives the same numbers to the bit. A softmax has no place in an HDF5 and stays behind.
 
     \b
     Examples:
@@ -30,13 +30,13 @@ def convert(
     from elmo.embed.embedder import Embedder
     from elmo.text.vocabulary import Vocabulary
     from elmo.weights import bilm_tf, source
-    from elmo.weights.atomic import replacing
+    from elmo.weights.atomic import refuse_existing, replacing
 
     published = output.suffix in (".hdf5", ".h5")
     options = source.options_names(output)[0]
     beside = output.with_name("vocabulary.txt")
     for path in [output, options] if published and vocabulary is None else [output]:
-        _refuse_existing(path)
+        refuse_existing(path)
     if vocabulary is not None and not published:
         raise ConfigError(f"{output}: token embeddings are an .hdf5 file; give a name that ends so")
     words = Vocabulary.read(vocabulary) if vocabulary is not None else None
@@ -47,7 +47,7 @@ def convert(
         print(f"{output}: {len(words):,} words of {vectors.shape[1]}", file=sys.stderr)
     elif published:
         if read.bilm.config.n_words is not None and read.vocabulary is not None:  # its words enter by their row
-            _refuse_existing(beside)
+            refuse_existing(beside)
             with replacing(beside) as path:
                 read.vocabulary.write(path)
         bilm_tf.write(read.bilm, options, output)
@@ -55,8 +55,3 @@ def convert(
     else:
         Embedder(read).save(output)
         print(f"{output}: {read.bilm.n_parameters():,} parameters", file=sys.stderr)
-
-
-def _refuse_existing(path: Path) -> None:
-    if path.exists():
-        raise DataError(f"{path}: exists already; give another name, or remove it first")

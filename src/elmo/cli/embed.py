@@ -5,6 +5,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import IO, Annotated
@@ -167,14 +168,15 @@ class _Progress:
         self._bar.update(self._task, completed=position, tokens=self._tokens, speed=speed)
 
 
-class _interrupted_by_sigterm:  # noqa: N801 (a context manager, used like a function)
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
     """SIGTERM ends the run as Ctrl-C does: what is done is saved first."""
 
-    def __enter__(self) -> None:
-        def interrupt(signum: int, frame: FrameType | None) -> None:
-            raise KeyboardInterrupt
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
 
-        self._before = signal.signal(signal.SIGTERM, interrupt)
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

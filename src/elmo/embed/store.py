@@ -18,7 +18,7 @@ import numpy as np
 
 from elmo.embed.selection import Array
 from elmo.errors import ConfigError, DataError, ElmoError
-from elmo.weights.atomic import replacing, write_error
+from elmo.weights.atomic import new_hdf5, refuse_existing, replacing, write_error
 
 SEGMENT_BYTES = 32 << 20
 SETTINGS = "settings.json"
@@ -53,8 +53,7 @@ class Store:
             output.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise write_error(output, error) from error
-        if output.exists():
-            raise DataError(f"{output}: exists already; give another name, or remove it first")
+        refuse_existing(output)
         if note.exists():
             if not resume:
                 raise DataError(f"{self.part}: an unfinished run; --resume goes on with it, or remove it to start anew")
@@ -142,8 +141,7 @@ class Store:
 
 
 def _write_hdf5(path: Path, store: Store, sentences: bool) -> None:
-    # Through a file of Python's: on a full disk HDF5's own driver takes the process down.
-    with path.open("wb+") as raw, h5py.File(raw, "w") as file:
+    with new_hdf5(path) as file:
         for number, _, array in store.records():
             file.create_dataset(str(number), data=array)
         if sentences:

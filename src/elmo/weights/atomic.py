@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import h5py
+
 from elmo.errors import DataError
 
 
@@ -24,6 +26,19 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+@contextmanager
+def new_hdf5(path: Path) -> Iterator[h5py.File]:
+    """A new HDF5 file, through a file of Python's: on a full disk HDF5's own driver takes the process down."""
+    with path.open("wb+") as raw, h5py.File(raw, "w") as file:
+        yield file
+
+
+def refuse_existing(path: Path) -> None:
+    """Nothing a user made is overwritten."""
+    if path.exists():
+        raise DataError(f"{path}: exists already; give another name, or remove it first")
 
 
 def write_error(path: Path, error: Exception) -> DataError:

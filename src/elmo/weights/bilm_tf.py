@@ -23,7 +23,7 @@ from elmo.errors import ConfigError, WeightsError
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNNConfig
 from elmo.model.lstm import LSTMConfig
-from elmo.weights.atomic import replacing
+from elmo.weights.atomic import new_hdf5, replacing
 
 TO_OURS = (0, 2, 3, 1)  # i, j, f, o ─▶ i, f, o, j
 TO_THEIRS = (0, 3, 1, 2)
@@ -56,8 +56,7 @@ def read(options: Path, weights: Path, embedding: Path | None = None) -> BiLM:
 def write(bilm: BiLM, options: Path, weights: Path) -> None:
     """Write both files, so that bilm-tf, AllenNLP and simple_elmo load them. The softmax has no place in them."""
     tensors = {name: tensor.detach().float().cpu().numpy() for name, tensor in bilm.state_dict().items()}
-    # Through a file of Python's: on a full disk HDF5's own driver takes the process down.
-    with replacing(weights) as path, path.open("wb+") as raw, h5py.File(raw, "w") as file:
+    with replacing(weights) as path, new_hdf5(path) as file:
         for name, array in _arrays(bilm.config, tensors):
             file.create_dataset(name, data=np.ascontiguousarray(array))
     with replacing(options) as path:
@@ -66,7 +65,7 @@ def write(bilm: BiLM, options: Path, weights: Path) -> None:
 
 def write_token_embeddings(vectors: npt.NDArray[np.floating[Any]], path: Path) -> None:
     """Write a token-embedding file: the context-independent vectors (V, D) of a vocabulary, in its order."""
-    with replacing(path) as temporary, temporary.open("wb+") as raw, h5py.File(raw, "w") as file:
+    with replacing(path) as temporary, new_hdf5(temporary) as file:
         file.create_dataset("embedding", data=vectors)
 
 

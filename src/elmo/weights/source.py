@@ -47,6 +47,8 @@ def _read(
 ) -> Pretrained:
     words = Vocabulary.read(Path(vocabulary)) if vocabulary is not None else None
     if path.is_dir() and (path / folder.CONFIG).exists():
+        if options is not None or token_embeddings is not None:
+            raise WeightsError(f"{path}: has its own {folder.CONFIG}; options= and token_embeddings= go with an .hdf5")
         model = folder.read(path, softmax)
         return Pretrained(model.bilm, words or model.vocabulary, model.warm_state)
     weights = _weights_in(path) if path.is_dir() else path
