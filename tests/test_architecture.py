@@ -9,11 +9,14 @@ PACKAGE = Path(elmo.__file__).parent
 
 ALLOWED = {
     "errors": set(),
+    "config": {"errors"},
+    "run": {"errors"},
     "text": {"errors"},
     "model": {"errors"},
     "weights": {"errors", "text", "model"},
     "embed": {"errors", "text", "model", "weights"},
-    "cli": {"errors", "text", "model", "weights", "embed"},
+    "pretrain": {"errors", "config", "run", "text", "model", "weights"},
+    "cli": {"errors", "text", "model", "weights", "embed", "pretrain"},
     "__init__": {"model", "embed"},
     "__main__": {"cli"},
 }
@@ -51,7 +54,8 @@ def test_the_reading_of_imports_finds_them() -> None:
 
 def test_text_knows_nothing_of_torch() -> None:
     for path in (PACKAGE / "text").glob("*.py"):
-        assert "torch" not in path.read_text(encoding="utf-8").replace("PyTorch", ""), path
+        source = path.read_text(encoding="utf-8").replace("PyTorch", "").replace("elmo-torch", "")
+        assert "torch" not in source, path
 
 
 def test_model_opens_no_files() -> None:

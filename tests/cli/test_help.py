@@ -25,7 +25,7 @@ def examples() -> Iterator[str]:
 
 
 def test_every_verb_has_examples() -> None:
-    assert VERBS == ["convert", "embed", "info"]
+    assert VERBS == ["convert", "embed", "info", "prepare"]
     found = list(examples())
     for verb in VERBS:
         assert any(f"elmo {verb} " in line for line in found)
@@ -37,6 +37,7 @@ def test_an_example_succeeds(line: str, tmp_path: Path) -> None:
     write_published(tmp_path, OPTIONS, WEIGHTS)
     embedder().save(tmp_path / "model")
     (tmp_path / "sentences.txt").write_text("\n".join(LINES), encoding="utf-8")
+    (tmp_path / "text.txt").write_text("".join(f"Dogs bark. Cat {k} sat, dog {k} ran.\n" for k in range(40)))
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nbank\nthe\n", encoding="utf-8")
     before = set(tmp_path.iterdir())
     ended = subprocess.run(
@@ -76,7 +77,7 @@ def test_help_and_the_import_wait_for_no_heavy_library() -> None:
         "import elmo\n"
         "print(sorted(heavy & set(sys.modules)))\n"
         "from elmo.cli import main\n"
-        "for arguments in ('--help', '--version', 'embed --help', 'info --help', 'convert --help'):\n"
+        "for arguments in ('--help', '--version', 'embed --help', 'info --help', 'convert --help', 'prepare --help'):\n"
         "    sys.argv = ['elmo', *arguments.split()]\n"
         "    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
         "        main()\n"
@@ -85,7 +86,7 @@ def test_help_and_the_import_wait_for_no_heavy_library() -> None:
         "print('torch' in sys.modules)\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout == "[]\n" * 6 + "True\n"
+    assert ended.stdout == "[]\n" * 7 + "True\n"
 
 
 def test_the_public_names_are_there_when_asked_for() -> None:

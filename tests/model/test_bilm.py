@@ -430,7 +430,7 @@ def test_characters_and_words_at_once_or_neither() -> None:
 
 
 def test_a_preset_that_is_not_there() -> None:
-    with pytest.raises(ConfigError, match="no preset 'large'; expected one of small, medium, original"):
+    with pytest.raises(ConfigError, match="no preset 'large'; expected one of tiny, small, medium, original"):
         BiLMConfig.preset("large")
 
 

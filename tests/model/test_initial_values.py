@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from elmo.model.bilm import BiLM, BiLMConfig, Softmax, WordTable
+from elmo.model.bilm import BiLM, BiLMConfig, WordTable
 from elmo.model.char_cnn import CharCNN, CharCNNConfig
 from elmo.model.lstm import LSTMConfig
+from elmo.model.softmax import Softmax
 
 
 @pytest.fixture(scope="module")

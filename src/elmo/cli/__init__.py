@@ -9,6 +9,7 @@ from elmo import __version__
 from elmo.cli.convert import convert
 from elmo.cli.embed import embed
 from elmo.cli.info import info
+from elmo.cli.prepare import prepare
 from elmo.errors import ElmoError
 
 app = typer.Typer(
@@ -18,7 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
 )
-for verb in (embed, info, convert):
+for verb in (embed, info, convert, prepare):
     app.command()(verb)
 
 

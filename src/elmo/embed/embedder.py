@@ -19,6 +19,7 @@ from elmo.embed.warm_up import TEXT, warm_state
 from elmo.embed.word_cache import WordCache
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.model.bilm import BiLM
+from elmo.model.device import device_named
 from elmo.model.lstm import State
 from elmo.model.packing import Packing
 from elmo.text import batches, characters, tokens
@@ -57,21 +58,6 @@ def load(
     where = device_named(device)
     read = source.read(model, options=options, vocabulary=vocabulary, token_embeddings=token_embeddings)
     return Embedder(read, device=where, precision=precision, cache_bytes=cache_bytes)
-
-
-def device_named(name: str) -> torch.device:
-    """The device of that name, if it is there; "auto" is the first GPU, or the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda", "mps"):
-            raise RuntimeError
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError):
-        there = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
-        raise ConfigError(f"device {name!r} is not available; on this machine: auto, {', '.join(there)}") from None
-    return device
 
 
 class Embedder:
@@ -214,7 +200,8 @@ class Embedder:
         """
         both = State(*(part.expand(-1, -1, 2, -1) for part in start))
         _, after = self.bilm.contextualize(self._vectors([[BEGIN_SENTENCE], [END_SENTENCE]]), Packing.of([1, 1]), both)
-        return State(*(torch.stack([part[:, 0, :1], part[:, 1, 1:]], dim=1) for part in after))
+        directions = range(self.config.directions)  # direction k reads boundary k first
+        return State(*(torch.stack([part[:, k, k : k + 1] for k in directions], dim=1) for part in after))
 
     def save(self, path: str | Path) -> None:
         """Write a model folder, the warm state in it."""

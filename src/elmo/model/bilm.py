@@ -3,6 +3,7 @@
 ids (B, T, C) ─▶ token encoder, once per distinct word ─▶ L LSTM layers in both directions ─▶ Layers (L+1, B, T, 2D)
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,8 +17,10 @@ from elmo.model.layers import Layers
 from elmo.model.lstm import LSTMConfig, ProjectedLSTM, State
 from elmo.model.numbers import whole
 from elmo.model.packing import Packing
+from elmo.model.softmax import Softmax, log_probabilities
 
 PRESETS = {"small": (1024, 128, 1), "medium": (2048, 256, 1), "original": (4096, 512, 2)}  # H, D, highways
+TINY_FILTERS = ((1, 16), (2, 32), (3, 64), (4, 64), (5, 80))  # of the preset that a CPU trains in minutes
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,8 @@ class BiLMConfig:
     char_cnn: CharCNNConfig | None = field(default_factory=CharCNNConfig)  # none: words enter by their id
     n_words: int | None = None  # V of the word table, where there is no char CNN
     n_softmax: int | None = None  # V of the softmax, where there is one
+    bidirectional: bool = True
+    share_embedding_softmax: bool = False  # the word table is the softmax's weight, too
 
     def __post_init__(self) -> None:
         if (self.char_cnn is None) == (self.n_words is None):
@@ -35,12 +40,18 @@ class BiLMConfig:
         for name in ("n_words", "n_softmax"):
             if getattr(self, name) is not None:
                 whole(name, getattr(self, name))
+        if self.share_embedding_softmax and self.n_words is None:
+            raise ConfigError("share_embedding_softmax needs a word table to share (n_words); characters have none")
+        if self.share_embedding_softmax and self.n_softmax not in (None, self.n_words):
+            raise ConfigError(f"a shared softmax has the words of its table: {self.n_words}, not {self.n_softmax}")
 
     @classmethod
     def preset(cls, name: str) -> "BiLMConfig":
-        """The published sizes: small, medium, original."""
+        """The published sizes, small, medium and original; and tiny, to try things out on a CPU."""
+        if name == "tiny":
+            return cls(LSTMConfig(dim=512, projection_dim=96), CharCNNConfig(filters=TINY_FILTERS, n_highway=1))
         if name not in PRESETS:
-            raise ConfigError(f"no preset {name!r}; expected one of {', '.join(PRESETS)}")
+            raise ConfigError(f"no preset {name!r}; expected one of tiny, {', '.join(PRESETS)}")
         dim, projection_dim, n_highway = PRESETS[name]
         return cls(LSTMConfig(dim=dim, projection_dim=projection_dim), CharCNNConfig(n_highway=n_highway))
 
@@ -50,9 +61,14 @@ class BiLMConfig:
         return self.lstm.n_layers + 1
 
     @property
+    def directions(self) -> int:
+        """S: forward and backward, or forward alone."""
+        return 2 if self.bidirectional else 1
+
+    @property
     def output_dim(self) -> int:
         """2D: both directions of every layer."""
-        return 2 * self.lstm.projection_dim
+        return self.directions * self.lstm.projection_dim
 
 
 class WordTable(nn.Module):
@@ -75,27 +91,6 @@ class WordTable(nn.Module):
         return self.embedding[ids]
 
 
-class Softmax(nn.Module):
-    """The language model's last layer, one for both directions: (N, D) ─▶ scores of V words."""
-
-    def __init__(self, n_words: int, dim: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(n_words, dim))
-        self.bias = nn.Parameter(torch.empty(n_words))
-        if not self.weight.is_meta:
-            self.initialize()
-
-    @torch.no_grad()
-    def initialize(self) -> None:
-        """The original's initial values."""
-        self.weight.normal_(0.0, self.weight.shape[1] ** -0.5)
-        self.bias.zero_()
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(N, D) ─▶ log-probabilities (N, V)."""
-        return torch.log_softmax(torch.addmm(self.bias, hidden, self.weight.t()), dim=1)
-
-
 class BiLM(nn.Module):
     """A token encoder and two stacks of LSTMs, one per direction.
 
@@ -109,14 +104,19 @@ class BiLM(nn.Module):
         self.token_encoder = (
             CharCNN(config.char_cnn, dim) if config.char_cnn is not None else WordTable(config.n_words or 0, dim)
         )
-        self.lstms = nn.ModuleList(ProjectedLSTM(dim, config.lstm, directions=2) for _ in range(config.lstm.n_layers))
-        self.softmax = Softmax(config.n_softmax, dim) if config.n_softmax is not None else None
+        self.lstms = nn.ModuleList(
+            ProjectedLSTM(dim, config.lstm, config.directions) for _ in range(config.lstm.n_layers)
+        )
+        self.softmax = (
+            Softmax(config.n_softmax, dim, config.share_embedding_softmax) if config.n_softmax is not None else None
+        )
 
     def zero_state(self, batch: int) -> State:
         """The state before any text."""
         lstm, weight = self.config.lstm, next(self.lstms.parameters())
-        h = weight.new_zeros(lstm.n_layers, 2, batch, lstm.projection_dim)
-        c = torch.zeros(lstm.n_layers, 2, batch, lstm.dim, device=weight.device, dtype=torch.float32)
+        leading = (lstm.n_layers, self.config.directions, batch)
+        h = weight.new_zeros(*leading, lstm.projection_dim)
+        c = torch.zeros(*leading, lstm.dim, device=weight.device, dtype=torch.float32)
         return State(h, c if weight.dtype != torch.float64 else c.double())
 
     def forward(self, ids: Tensor, state: State | None = None) -> tuple[Layers, State]:
@@ -136,19 +136,44 @@ class BiLM(nn.Module):
         """Packed token vectors (N, D) ─▶ every layer (N, 2D), packed, and the state after each sentence."""
         order, mirror = self._index(packing.order), self._index(packing.mirror)
         h, c = state if state is not None else self.zero_state(len(packing.order))
-        h, c = h[:, :, order], c[:, :, order]
-        inputs = torch.stack([tokens, tokens[mirror]])  # (S, N, D): the backward LSTM reads from the other end
-        layers = [torch.cat([tokens, tokens], dim=1)]
+        ends = [tokens, tokens[mirror]] if self.config.bidirectional else [tokens]  # backward reads from the other end
+        outputs, after = self.read(torch.stack(ends), packing.rows, State(h[:, :, order], c[:, :, order]))
+        layers = [torch.cat([tokens] * len(ends), dim=1)]
+        for forward, *backward in outputs:
+            layers.append(torch.cat([forward, *(layer[mirror] for layer in backward)], dim=1))
+        back = torch.argsort(order)
+        return layers, State(after.h[:, :, back], after.c[:, :, back])
+
+    def read(
+        self, inputs: Tensor, rows: Sequence[int], state: State, dropout: float = 0.0
+    ) -> tuple[list[Tensor], State]:
+        """What each direction reads, (S, N, D) packed, `rows[t]` at step t ─▶ every LSTM layer's output, and the state.
+
+        Dropout is on each LSTM's input, its skip connection included, as the original was trained.
+        """
+        layers: list[Tensor] = []
         states: list[State] = []
         for depth, lstm in enumerate(self.lstms):
-            outputs, after = lstm(inputs, packing.rows, State(h[depth], c[depth]))
+            inputs = nn.functional.dropout(inputs, dropout)
+            outputs, after = lstm(inputs, rows, State(state.h[depth], state.c[depth]))
             if depth > 0 and self.config.lstm.use_skip_connections:
                 outputs = outputs + inputs
-            layers.append(torch.cat([outputs[0], outputs[1][mirror]], dim=1))
+            layers.append(outputs)
             states.append(after)
             inputs = outputs
-        back = torch.argsort(order)
-        return layers, State(*(torch.stack(parts)[:, :, back] for parts in zip(*states, strict=True)))
+        return layers, State(*(torch.stack(parts) for parts in zip(*states, strict=True)))
+
+    def softmax_weight(self) -> Tensor:
+        """The softmax's weight, (V, D): its own, or the word table's."""
+        assert self.softmax is not None
+        if self.softmax.weight is None:
+            return self.token_encoder.embedding[1:]
+        return self.softmax.weight
+
+    def log_probabilities(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """log p of each target (N,), a row of the vocabulary, after the top layer's output (N, D) of one direction."""
+        assert self.softmax is not None
+        return log_probabilities(hidden, targets, self.softmax_weight(), self.softmax.bias)
 
     def n_parameters(self) -> int:
         """How many numbers were learned: the row that means "no token" and the softmax are not counted."""

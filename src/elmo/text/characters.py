@@ -40,6 +40,21 @@ def word_ids(words: Sequence[str], max_characters: int) -> npt.NDArray[np.int64]
     return ids
 
 
+def spelled_ids(
+    text: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], max_characters: int
+) -> npt.NDArray[np.int16]:
+    """`word_ids` of words that lie in one long text of UTF-8 bytes, without looking at them one by one."""
+    ids = np.full((len(starts), max_characters), PADDING_ID, dtype=np.int16)
+    ends = np.minimum(lengths, max_characters - 2)
+    places = np.arange(int(ends.max(initial=0)))
+    spelled = places < ends[:, None]
+    at = np.where(spelled, starts[:, None] + places, 0)
+    ids[:, 1 : len(places) + 1][spelled] = text[at[spelled]] + np.int16(1)
+    ids[:, 0] = BEGIN_WORD_ID
+    ids[np.arange(len(ids)), ends + 1] = END_WORD_ID
+    return ids
+
+
 def sentence_ids(sentences: Sequence[Sequence[str]], max_characters: int) -> npt.NDArray[np.int64]:
     """Character ids of whole sentences between their boundaries, (B, T, C); rows of zeros where there is no token."""
     longest = max((len(sentence) for sentence in sentences), default=0) + 2

@@ -2,11 +2,14 @@
 
 import errno
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import h5py
+from safetensors import SafetensorError
 
 from elmo.errors import DataError
 
@@ -26,6 +29,26 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder to fill; takes the name `path`, which must be free, when all went well, vanishes when not."""
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        yield temporary
+        temporary.chmod(0o755)
+        for file in temporary.iterdir():
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+        temporary.rename(path)
+    except (OSError, SafetensorError) as error:
+        raise write_error(path, error) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def read(options: Path, weights: Path, embedding: Path | None = None) -> BiLM:
         else:
             with _File(embedding or weights) as table:
                 rows = table.rows("embedding")
-                config = BiLMConfig(config.lstm, None, n_words=rows)
+                config = BiLMConfig(config.lstm, None, n_words=rows, bidirectional=config.bidirectional)
                 words = table.array("embedding", rows, config.lstm.projection_dim, because="options.json lstm")
             tensors = {"token_encoder.embedding": _with_empty_row(words), **dict(_lstm_tensors(file, config))}
             file.refuse_unread(("RNN",))
@@ -87,8 +87,9 @@ def read_options(path: Path) -> BiLMConfig:
             proj_clip=lstm.get("proj_clip"),
             use_skip_connections=bool(lstm.get("use_skip_connections", False)),
         )
+        bidirectional = bool(options.get("bidirectional", True))
         if cnn is None:
-            return BiLMConfig(config, None, n_words=options["n_tokens_vocab"])
+            return BiLMConfig(config, None, n_words=options["n_tokens_vocab"], bidirectional=bidirectional)
         return BiLMConfig(
             config,
             CharCNNConfig(
@@ -98,6 +99,7 @@ def read_options(path: Path) -> BiLMConfig:
                 n_highway=cnn.get("n_highway") or 0,
                 max_characters_per_token=cnn["max_characters_per_token"],
             ),
+            bidirectional=bidirectional,
         )
     except ConfigError as error:
         raise WeightsError(f"{path}: {error}") from None
@@ -119,6 +121,8 @@ def options_of(config: BiLMConfig) -> dict[str, Any]:
             "use_skip_connections": lstm.use_skip_connections,
         }
     }
+    if not config.bidirectional:
+        options["bidirectional"] = False
     if cnn is None:
         return options | {"n_tokens_vocab": config.n_words}
     options["char_cnn"] = {
@@ -160,7 +164,7 @@ def _lstm_tensors(file: "_File", config: BiLMConfig) -> Iterator[tuple[str, Tens
     dim, cell = config.lstm.projection_dim, config.lstm.dim
     because = "options.json lstm"
     for layer in range(config.lstm.n_layers):
-        cells = [_cell(direction, layer) for direction in range(2)]
+        cells = [_cell(direction, layer) for direction in range(config.directions)]
         gates = [file.array(f"{name}/W_0", 2 * dim, 4 * cell, because=because) for name in cells]
         biases = [file.array(f"{name}/B", 4 * cell, because=because) for name in cells]
         weight = torch.from_numpy(_permuted(np.stack(gates), TO_OURS))  # (2, 2D, 4H)
@@ -194,7 +198,7 @@ def _arrays(config: BiLMConfig, ours: Mapping[str, npt.NDArray[np.float32]]) -> 
             yield "CNN_proj/W_proj", ours[f"{encoder}.projection"]
             yield "CNN_proj/b_proj", ours[f"{encoder}.projection_bias"]
     for layer in range(config.lstm.n_layers):
-        for direction in range(2):
+        for direction in range(config.directions):
             name = _cell(direction, layer)
             parts = [ours[f"lstms.{layer}.{part}"][direction] for part in ("weight_input", "weight_hidden")]
             yield f"{name}/W_0", _permuted(np.concatenate(parts), TO_THEIRS)

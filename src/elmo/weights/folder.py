@@ -7,10 +7,7 @@
 """
 
 import dataclasses
-import difflib
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +18,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from elmo.errors import ConfigError, DataError, WeightsError
+from elmo.config import build
+from elmo.errors import ConfigError, WeightsError
 from elmo.model.bilm import BiLM, BiLMConfig
-from elmo.model.char_cnn import CharCNNConfig
-from elmo.model.lstm import LSTMConfig, State
+from elmo.model.lstm import State
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights.atomic import write_error
+from elmo.weights.atomic import new_folder, refuse_existing
 
 CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
     "config.json",
@@ -53,67 +50,47 @@ def read(folder: Path, softmax: bool = False) -> Pretrained:
     with torch.device("meta"):
         bilm = BiLM(config)
     expected = {name: tuple(tensor.shape) for name, tensor in bilm.state_dict().items()}
-    bilm.load_state_dict(_tensors(folder / WEIGHTS, expected), assign=True)
+    bilm.load_state_dict(tensors_of(folder / WEIGHTS, expected), assign=True)
     words, warm = folder / VOCABULARY, folder / WARM_STATE
     vocabulary = Vocabulary.read(words) if words.exists() else None
     state = None
     if warm.exists():
         lstm = config.lstm
-        shapes = {"h": (lstm.n_layers, 2, 1, lstm.projection_dim), "c": (lstm.n_layers, 2, 1, lstm.dim)}
-        state = State(**_tensors(warm, shapes))
+        leading = (lstm.n_layers, config.directions, 1)
+        shapes = {"h": (*leading, lstm.projection_dim), "c": (*leading, lstm.dim)}
+        state = State(**tensors_of(warm, shapes))
     return Pretrained(bilm.eval(), vocabulary, state)
 
 
 def write(model: Pretrained, folder: Path) -> None:
     """Write a folder, whole or not at all. One that exists is never overwritten."""
-    if folder.exists():
-        raise DataError(f"{folder}: exists already; give a new name, or remove it first")
+    refuse_existing(folder)
+    with new_folder(folder) as temporary:
+        fill(temporary, model)
+
+
+def fill(folder: Path, model: Pretrained) -> None:
+    """Write a model's files into a folder that is there."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.bilm.state_dict().items()}
     config = {"model_type": "elmo", "architectures": ["BiLM"], **dataclasses.asdict(model.bilm.config)}
-    temporary = None
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        (temporary / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        save_file(tensors, temporary / WEIGHTS, metadata={"format": "pt"})
-        if model.vocabulary is not None:
-            model.vocabulary.write(temporary / VOCABULARY)
-        if model.warm_state is not None:
-            state = {name: tensor.float().cpu().contiguous() for name, tensor in model.warm_state._asdict().items()}
-            save_file(state, temporary / WARM_STATE)
-        temporary.chmod(0o755)
-        temporary.rename(folder)
-    except (OSError, SafetensorError) as error:
-        raise write_error(folder, error) from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+    (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    if model.vocabulary is not None:
+        model.vocabulary.write(folder / VOCABULARY)
+    if model.warm_state is not None:
+        state = {name: tensor.float().cpu().contiguous() for name, tensor in model.warm_state._asdict().items()}
+        save_file(state, folder / WARM_STATE)
 
 
 def config_of(values: dict[str, Any], where: Path) -> BiLMConfig:
     """A config.json's content, checked: unknown fields are refused with the nearest name."""
     values = {name: value for name, value in values.items() if name not in ("model_type", "architectures")}
-    _refuse_unknown(values, BiLMConfig, where)
-    cnn = values.get("char_cnn")
+    if "lstm" not in values:
+        raise WeightsError(f"{where}: not the config of a biLM; expected 'lstm' and 'char_cnn'")
     try:
-        if cnn is not None:
-            _refuse_unknown(cnn, CharCNNConfig, where)
-            cnn = CharCNNConfig(**{**cnn, "filters": tuple((width, count) for width, count in cnn["filters"])})
-        _refuse_unknown(values["lstm"], LSTMConfig, where)
-        return BiLMConfig(LSTMConfig(**values["lstm"]), cnn, values.get("n_words"), values.get("n_softmax"))
+        return build(BiLMConfig, {"char_cnn": None, **values})
     except ConfigError as error:
         raise WeightsError(f"{where}: {error}") from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise WeightsError(f"{where}: not the config of a biLM ({error}); expected 'lstm' and 'char_cnn'") from None
-
-
-def _refuse_unknown(values: dict[str, Any], config: type, where: Path) -> None:
-    known = [field.name for field in dataclasses.fields(config)]
-    for name in values:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise WeightsError(f"{where}: unknown field {name!r}; {hint}")
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -128,7 +105,7 @@ def _json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _tensors(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
+def tensors_of(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """The named tensors of a safetensors file in float32, each checked."""
     try:
         with safe_open(path, framework="pt") as file:

@@ -1,0 +1,32 @@
+"""Where the numbers are computed."""
+
+import os
+
+import torch
+
+from elmo.errors import ConfigError
+
+
+def device_named(name: str) -> torch.device:
+    """The device of that name, if it is there; "auto" is the first GPU, or the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError):
+        there = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
+        raise ConfigError(f"device {name!r} is not available; on this machine: auto, {', '.join(there)}") from None
+    return device
+
+
+def memory_available(device: torch.device) -> int | None:
+    """Bytes that are free on a device; none where the system does not say."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None

@@ -1,0 +1,1 @@
+"""CORPUS ─▶ WEIGHTS: prepare (text ─▶ corpus folder), corpus, streams, loss, and the training of a biLM on them."""

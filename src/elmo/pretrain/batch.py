@@ -1,0 +1,115 @@
+"""WINDOW ─▶ BATCH: which distinct words a step reads, predicts and contrasts; NumPy only, prepared while the last runs.
+
+word rows (S, B, T + 1) ─▶ distinct words and their characters, places (S, N) of inputs and targets, N = T·B time-major
+"""
+
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmo.pretrain.corpus import Corpus, Rows
+from elmo.pretrain.sampler import NEGATIVES, draw, log_expected_count
+from elmo.pretrain.streams import Streams
+from elmo.text.vocabulary import Vocabulary
+
+AHEAD = 8  # batches that are prepared before they are asked for
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's ids. `predicted` is what the softmax is computed on: all words, or targets and negatives."""
+
+    spelled: Tensor  # (U, C) character ids of the distinct words, or (U,) ids in a word table
+    inputs: Tensor  # (S, N) places in `spelled`
+    targets: Tensor  # (S, N) places in `predicted`
+    predicted: Tensor | None = None  # (P,) rows of the vocabulary; none is all of them
+    negatives: Tensor | None = None  # (S, K) places in `predicted`
+    log_q: Tensor | None = None  # (S, P)
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same on a device; from pinned memory, without waiting."""
+
+        def moved(tensor: Tensor | None) -> Tensor | None:
+            if tensor is None or device.type == "cpu":
+                return tensor
+            return tensor.pin_memory().to(device, non_blocking=True)
+
+        fields = {name: moved(value) for name, value in vars(self).items()}
+        return Batch(**fields)  # type: ignore[arg-type]
+
+
+class Batches:
+    """Makes the batches of a corpus for a model with this vocabulary."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        streams: Streams,
+        vocabulary: Vocabulary,
+        *,
+        max_characters: int | None,
+        negatives: int | None,
+        accumulate: int = 1,
+    ) -> None:
+        self._words = corpus.words
+        self._streams = streams
+        self._n_words = len(vocabulary)
+        self._targets = corpus.targets(vocabulary)
+        self._max_characters = max_characters
+        self._negatives = negatives
+        self._parts = np.array_split(np.arange(len(streams.own)), accumulate)
+
+    def from_step(self, first: int, last: int) -> Generator[list[Batch]]:
+        """The batches of steps `first` to `last`, each in its parts, prepared ahead by another thread."""
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            waiting = [thread.submit(self.of_step, step) for step in range(first, min(first + AHEAD, last))]
+            try:
+                for step in range(first, last):
+                    ready = waiting.pop(0)
+                    if step + AHEAD < last:
+                        waiting.append(thread.submit(self.of_step, step + AHEAD))
+                    yield ready.result()
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def of_step(self, step: int) -> list[Batch]:
+        """The batch of one step: a function of the seed and the step alone."""
+        window = self._streams.window(step)
+        draws = []
+        if self._negatives is not None:  # one draw per direction, the same for every process and part
+            for direction in range(len(window)):
+                rng = np.random.default_rng([self._streams.seed, NEGATIVES, step, direction])
+                draws.append(draw(rng, self._n_words, self._negatives))
+        return [self._part(window[:, rows], draws) for rows in self._parts]
+
+    def _part(self, window: Rows, draws: list[Any]) -> Batch:
+        read, predicted = _time_major(window[:, :, :-1]), self._targets[_time_major(window[:, :, 1:])].astype(np.int64)
+        words, inputs = np.unique(read, return_inverse=True)
+        if self._max_characters is None:
+            spelled: npt.NDArray[Any] = self._targets[words].astype(np.int64) + 1  # row 0 of the table is no token
+        else:
+            spelled = self._words.characters(words, self._max_characters)
+        given = torch.from_numpy(spelled), torch.from_numpy(inputs.reshape(read.shape))
+        if not draws:
+            return Batch(*given, torch.from_numpy(predicted))
+        rows = np.unique(np.concatenate([predicted.ravel(), *(draw.words for draw in draws)]))
+        log_q = np.stack([log_expected_count(rows, draw.tries, self._n_words) for draw in draws])
+        return Batch(
+            *given,
+            torch.from_numpy(np.searchsorted(rows, predicted)),
+            torch.from_numpy(rows),
+            torch.from_numpy(np.stack([np.searchsorted(rows, draw.words) for draw in draws])),
+            torch.from_numpy(log_q),
+        )
+
+
+def _time_major(window: Rows) -> Rows:
+    """(S, B, T) ─▶ (S, T·B): all rows' first token, all rows' second, …"""
+    return window.transpose(0, 2, 1).reshape(len(window), -1)

@@ -1,0 +1,142 @@
+"""CORPUS FOLDER ─▶ WORD ROWS: what `elmo prepare` wrote, memory-mapped; training reads no text.
+
+    corpus.json        what is in it: counts, shards and their checksums
+    words.txt          every distinct word, one a line: `<S>`, `</S>`, `<UNK>`, then by falling count
+    vocabulary.txt     its first V lines: the words the language model predicts
+    train-00000.npy    rows of words.txt, each sentence as `<S>` words… `</S>`; heldout-00000.npy likewise
+"""
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo.errors import DataError
+from elmo.text.characters import spelled_ids, word_ids
+from elmo.text.vocabulary import Vocabulary
+
+FORMAT = 1
+MANIFEST, WORDS, VOCABULARY = "corpus.json", "words.txt", "vocabulary.txt"
+BEGIN, END, UNKNOWN_ROW = 0, 1, 2  # rows of words.txt
+
+Rows = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of word rows."""
+
+    file: str
+    tokens: int  # without the boundaries
+    sentences: int
+    crc32: int
+
+    def __len__(self) -> int:
+        return self.tokens + 2 * self.sentences
+
+
+class Words:
+    """The distinct words of a corpus, read from the disk as they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._bytes: npt.NDArray[np.uint8] = np.memmap(path, dtype=np.uint8, mode="r")
+        ends = np.flatnonzero(self._bytes == ord("\n"))
+        self._starts = np.concatenate([[0], ends[:-1] + 1])
+        self._lengths = ends - self._starts
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, row: int) -> str:
+        start = int(self._starts[row])
+        return self._bytes[start : start + int(self._lengths[row])].tobytes().decode("utf-8")
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[row] for row in range(len(self)))
+
+    def characters(self, rows: npt.NDArray[Any], max_characters: int) -> npt.NDArray[np.int16]:
+        """Character ids of these words, (N, C): what `text.characters.word_ids` gives for their spelling."""
+        ids = spelled_ids(self._bytes, self._starts[rows], self._lengths[rows], max_characters)
+        for boundary in (BEGIN, END):
+            ids[rows == boundary] = word_ids([self[boundary]], max_characters)[0]
+        return ids
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A prepared corpus."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    train: tuple[Shard, ...]
+    heldout: tuple[Shard, ...]
+
+    @classmethod
+    def open(cls, folder: Path) -> "Corpus":
+        """Open a folder that `elmo prepare` wrote."""
+        path = folder / MANIFEST
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            shards = {part: tuple(Shard(**shard) for shard in manifest[part]) for part in ("train", "heldout")}
+        except FileNotFoundError:
+            raise DataError(f"{folder}: no {MANIFEST} in it; expected a folder that `elmo prepare` wrote") from None
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}: not the manifest of a corpus ({error}); prepare the text again") from None
+        if manifest.get("format") != FORMAT:
+            raise DataError(f"{path}: format {manifest.get('format')!r}; expected {FORMAT}. Prepare the text again")
+        return cls(folder, manifest, **shards)
+
+    @cached_property
+    def words(self) -> Words:
+        """Every distinct word."""
+        words = Words(self._existing(WORDS))
+        if len(words) != self.manifest["words"]:
+            raise DataError(
+                f"{self.folder / WORDS}: {len(words)} words, {self.manifest['words']} when it was prepared; "
+                f"the file has changed. Prepare the text again"
+            )
+        return words
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words that are predicted."""
+        return Vocabulary.read(self._existing(VOCABULARY))
+
+    @cached_property
+    def digest(self) -> str:
+        """What tells this corpus from another: its manifest holds every shard's checksum."""
+        return hashlib.sha256(json.dumps(self.manifest, sort_keys=True).encode()).hexdigest()[:16]
+
+    def rows(self, shard: Shard) -> Rows:
+        """A shard's word rows, memory-mapped, checked against what was prepared."""
+        path = self._existing(shard.file)
+        try:
+            rows: Rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, EOFError, OSError) as error:
+            raise DataError(f"{path}: damaged ({error}); prepare the text again") from None
+        if rows.dtype != np.uint32 or rows.shape != (len(shard),) or zlib.crc32(rows.data) != shard.crc32:
+            raise DataError(f"{path}: has changed since the corpus was prepared; prepare the text again")
+        return rows
+
+    def targets(self, vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
+        """For every distinct word its row in a vocabulary, `<UNK>`'s for an unknown one: (W,)."""
+        if vocabulary.words == self.vocabulary.words:  # the usual case: the vocabulary is the head of the table
+            rows = np.arange(len(self.words), dtype=np.int32)
+            rows[len(vocabulary) :] = UNKNOWN_ROW
+            return rows
+        return (vocabulary.ids(list(self.words)) - 1).astype(np.int32)
+
+    def _existing(self, name: str) -> Path:
+        path = self.folder / name
+        if not path.is_file():
+            raise DataError(f"{path}: missing; it was there when the corpus was prepared. Prepare the text again")
+        return path

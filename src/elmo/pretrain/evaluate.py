@@ -1,0 +1,176 @@
+"""TEXT ─▶ PERPLEXITY: the full softmax over every held-out token, in both directions (paper, section 3.4).
+
+Counted are a sentence's words and the boundary that ends it, n + 1 of n words, as language models are usually scored.
+bilm-tf also counts the boundary that begins the next sentence, which is always right: `as_bilm_tf` is that figure.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmo.model.bilm import BiLM
+from elmo.model.lstm import State
+from elmo.pretrain.corpus import BEGIN, Corpus, Rows, Shard
+from elmo.pretrain.distributed import World
+from elmo.text.vocabulary import UNKNOWN, Vocabulary
+
+ROWS = {"cpu": 32, "cuda": 256}  # of text that are read side by side
+STEPS = 64  # tokens of each that are computed together
+WORDS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """How well a model predicts a text."""
+
+    forward: float
+    backward: float | None  # none of a model of one direction
+    as_bilm_tf: float
+    tokens: int  # that were predicted in each direction
+    unknown: float  # the share of them that is not in the vocabulary
+
+    @property
+    def mean(self) -> float:
+        """The mean of both directions: the paper's figure."""
+        return self.forward if self.backward is None else (self.forward + self.backward) / 2
+
+    @property
+    def geometric(self) -> float:
+        """exp of the mean loss."""
+        return self.forward if self.backward is None else math.sqrt(self.forward * self.backward)
+
+
+@torch.inference_mode()
+def perplexity(
+    bilm: BiLM,
+    vocabulary: Vocabulary,
+    corpus: Corpus,
+    shards: Sequence[Shard],
+    *,
+    tokens: int | None = None,
+    carried: bool = True,
+    world: World | None = None,
+) -> Perplexity:
+    """Score a corpus's shards, or about their first `tokens` tokens.
+
+    State is carried from sentence to sentence as in training, or each sentence starts afresh.
+    """
+    world = world or World()
+    device = next(bilm.lstms.parameters()).device
+    targets = torch.from_numpy(corpus.targets(vocabulary)).long().to(device)
+    unknown = int(vocabulary.ids([UNKNOWN])[0]) - 1
+    sums = torch.zeros(bilm.config.directions, 2, 3, dtype=torch.float64, device=device)
+    for text in _texts(corpus, shards, tokens):
+        encode = _Encoded(bilm, corpus, text, targets)
+        for rows in _rows_of(text, carried, ROWS.get(device.type, ROWS["cpu"]))[world.rank :: world.size]:
+            sums += _score(bilm, rows, encode, targets, unknown)
+    world.sum([sums])
+    counted = sums[:, 0]  # log p, tokens, unknown
+    each = torch.exp(-counted[:, 0] / counted[:, 1]).tolist()
+    every = sums.sum(dim=1)
+    return Perplexity(
+        forward=each[0],
+        backward=each[1] if len(each) > 1 else None,
+        as_bilm_tf=float(torch.exp(-(every[:, 0] / every[:, 1]).mean())),
+        tokens=int(counted[0, 1]),
+        unknown=float(counted[0, 2] / counted[0, 1]),
+    )
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Sentences one after another, as each direction reads them."""
+
+    ways: tuple[Rows, Rows]
+    begins: npt.NDArray[np.bool_]  # where a sentence begins
+
+
+def _texts(corpus: Corpus, shards: Sequence[Shard], tokens: int | None) -> Iterator[Rows]:
+    """The word rows of each shard, up to a number of tokens, cut at the end of a sentence."""
+    left = tokens if tokens is not None else sum(len(shard) for shard in shards)
+    for shard in shards:
+        if left <= 0:
+            return
+        text = corpus.rows(shard)
+        begins = np.append(np.flatnonzero(text == BEGIN), len(text))
+        end = begins[np.searchsorted(begins, min(left, len(text)))]
+        yield text[:end]
+        left -= int(end)
+
+
+def _rows_of(text: Rows, carried: bool, n_rows: int) -> list[list[_Row]]:
+    """Groups of rows that are computed together, longest first in each."""
+    begins = text == BEGIN
+    starts = np.flatnonzero(begins)
+    lengths = np.diff(starts, append=len(text))
+    index = np.arange(len(text))
+    place = index - np.repeat(starts, lengths)
+    backward = text[np.repeat(starts + lengths - 1, lengths) - place]
+    if carried:  # n rows of whole sentences, of about equal length
+        wanted = np.linspace(0, len(text), min(n_rows, len(starts)) + 1)[1:-1]
+        cuts = np.unique(np.append(0, starts[np.searchsorted(starts, wanted, side="right") - 1]))
+    else:
+        cuts = starts
+    rows = [
+        _Row((text[cut], backward[cut]), begins[cut])
+        for cut in (slice(a, b) for a, b in zip(cuts, np.append(cuts[1:], len(text)), strict=True))
+    ]
+    rows.sort(key=lambda row: -len(row.begins))
+    return [rows] if carried else [rows[k : k + n_rows] for k in range(0, len(rows), n_rows)]
+
+
+class _Encoded:
+    """The token vectors of a text's distinct words, computed once."""
+
+    def __init__(self, bilm: BiLM, corpus: Corpus, text: Rows, targets: Tensor) -> None:
+        words = np.unique(text)
+        device = targets.device
+        self._places = torch.zeros(len(corpus.words), dtype=torch.long, device=device)
+        self._places[torch.from_numpy(words.astype(np.int64)).to(device)] = torch.arange(len(words), device=device)
+        parts = []
+        for some in np.split(words, range(WORDS_AT_ONCE, len(words), WORDS_AT_ONCE)):
+            if bilm.config.char_cnn is None:
+                ids = targets[torch.from_numpy(some.astype(np.int64)).to(device)] + 1
+            else:
+                spelled = corpus.words.characters(some, bilm.config.char_cnn.max_characters_per_token)
+                ids = torch.from_numpy(spelled).to(device).long()
+            parts.append(bilm.token_encoder(ids))
+        self._vectors = torch.cat(parts)
+
+    def __call__(self, words: Tensor) -> Tensor:
+        """Rows of the corpus's words ─▶ their vectors (…, D)."""
+        return self._vectors[self._places[words]]
+
+
+def _score(bilm: BiLM, rows: list[_Row], encode: _Encoded, targets: Tensor, unknown: int) -> Tensor:
+    """Sums (S, 2, 3) over counted and over certain tokens: log p, how many, how many unknown."""
+    directions, device = bilm.config.directions, targets.device
+    lengths = np.array([len(row.begins) for row in rows])
+    words = np.zeros((directions, len(rows), lengths[0]), dtype=np.int64)
+    begins = np.zeros((len(rows), lengths[0]), dtype=np.bool_)
+    for k, row in enumerate(rows):
+        begins[k, : lengths[k]] = row.begins
+        for direction in range(directions):
+            words[direction, k, : lengths[k]] = row.ways[direction]
+    text, certain = torch.from_numpy(words).to(device), torch.from_numpy(begins).to(device)
+    state = bilm.zero_state(len(rows))
+    sums = torch.zeros(directions, 2, 3, dtype=torch.float64, device=device)
+    for first in range(0, int(lengths[0]) - 1, STEPS):
+        # Active at a step: the rows that have a next token.
+        active = [int((lengths > t + 1).sum()) for t in range(first, min(first + STEPS, int(lengths[0]) - 1))]
+        read = torch.cat([text[:, :n, first + t] for t, n in enumerate(active)], dim=1)
+        predicted = targets[torch.cat([text[:, :n, first + t + 1] for t, n in enumerate(active)], dim=1)]
+        boundary = torch.cat([certain[:n, first + t + 1] for t, n in enumerate(active)])
+        before = State(state.h[:, :, : active[0]], state.c[:, :, : active[0]])
+        layers, state = bilm.read(encode(read), active, before)
+        for direction, (hidden, target) in enumerate(zip(layers[-1], predicted, strict=True)):
+            log_p = bilm.log_probabilities(hidden, target).double()
+            every = torch.stack([log_p, torch.ones_like(log_p), (target == unknown).double()])
+            for kind, chosen in enumerate((~boundary, boundary)):
+                sums[direction, kind] += every[:, chosen].sum(dim=1)
+    return sums

@@ -1,0 +1,396 @@
+"""THE TRAINING LOOP: batches ─▶ steps ─▶ log, held-out perplexity, checkpoints ─▶ a model folder.
+
+    OUT/run.json, metrics.jsonl    what was asked for, and what came of it
+    OUT/checkpoints/step-…         the last few, and the best
+    OUT/model                      at the end: the best by held-out perplexity, or the last where nothing is held out
+"""
+
+import dataclasses
+import json
+import math
+import shutil
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmo.errors import ConfigError, DataError, ElmoError, WeightsError
+from elmo.model.bilm import BiLM
+from elmo.model.device import device_named, memory_available
+from elmo.model.lstm import State
+from elmo.pretrain import checkpoint, memory
+from elmo.pretrain.batch import Batches
+from elmo.pretrain.checkpoint import Checkpoint
+from elmo.pretrain.config import PretrainConfig
+from elmo.pretrain.corpus import Corpus
+from elmo.pretrain.distributed import World
+from elmo.pretrain.evaluate import Perplexity, perplexity
+from elmo.pretrain.optimizer import Optimizer, rate
+from elmo.pretrain.step import accumulate, clip, tables_of
+from elmo.pretrain.streams import Streams
+from elmo.run import Run
+from elmo.text.vocabulary import Vocabulary
+from elmo.weights import folder
+from elmo.weights.folder import Pretrained
+
+CHECKPOINTS, MODEL = "checkpoints", "model"
+DROPOUT = 3  # what random numbers are for: see streams.SHUFFLE
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is printed before the first step."""
+
+    parameters: int
+    softmax_parameters: int
+    tokens_per_step: int
+    steps: int
+    steps_per_epoch: float
+    negatives: int | None
+    device: str
+    bytes_needed: int
+    bytes_available: int | None
+
+
+class Report(Protocol):
+    """Who is told how the training goes; the command line prints it."""
+
+    def planned(self, plan: Plan, done: int) -> None:
+        """Training begins after so many steps."""
+
+    def stepped(self, step: int, plan: Plan) -> None:
+        """A step is done."""
+
+    def logged(self, values: dict[str, Any]) -> None:
+        """A line was added to the metrics."""
+
+
+@dataclass
+class Progress:
+    """How far a run is; saved with every checkpoint."""
+
+    step: int = 0
+    sums: list[float] = field(default_factory=list)  # losses since the last line of the log, by direction
+    since: int = 0  # steps since then
+    best: float | None = None  # held-out perplexity
+    best_step: int | None = None
+    worse: int = 0  # evaluations since then
+
+
+class Training:
+    """One run, from its first step or from its last checkpoint."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        out: Path,
+        config: PretrainConfig,
+        *,
+        resume: bool = False,
+        start: Pretrained | None = None,
+        softmax_only: bool = False,
+        world: World | None = None,
+        report: Report | None = None,
+    ) -> None:
+        """`start` is a model to go on from instead of a new one; `softmax_only` leaves everything else as it is."""
+        self.corpus, self.out, self.config = corpus, out, config
+        self.world, self.report = world or World(), report
+        if config.batch.size % (self.world.size * config.batch.accumulate):
+            raise ConfigError(
+                f"batch.size is {config.batch.size}; expected a multiple of {self.world.size} processes "
+                f"× {config.batch.accumulate} parts"
+            )
+        self.vocabulary: Vocabulary = (start and start.vocabulary) or corpus.vocabulary
+        self.device = device_named(config.device)
+        saved = self._last_checkpoint(resume)
+        self.bilm = self._model(start, saved).to(self.device).train()
+        if softmax_only:
+            self.bilm.requires_grad_(False)
+            assert self.bilm.softmax is not None
+            self.bilm.softmax.requires_grad_(True)
+        negatives = config.sampled(len(self.vocabulary))
+        tables = tables_of(self.bilm.config, sampled=negatives is not None)
+        self.optimizer = Optimizer(config.optimizer, self.bilm.named_parameters(), tables)
+        own = self.world.rows(config.batch.size)
+        directions = self.bilm.config.directions
+        self.streams = Streams(
+            corpus, config.batch.size, config.batch.unroll,
+            seed=config.seed, directions=directions, same_text=config.batch.same_text, rows=own,
+        )  # fmt: skip
+        cnn = self.bilm.config.char_cnn
+        self.batches = Batches(
+            corpus, self.streams, self.vocabulary,
+            max_characters=cnn.max_characters_per_token if cnn is not None else None,
+            negatives=negatives, accumulate=config.batch.accumulate,
+        )  # fmt: skip
+        self.state = self.bilm.zero_state(len(own))
+        self.progress = Progress(sums=[0.0] * directions)
+        steps = config.steps or math.ceil(config.epochs * self.streams.windows_per_epoch)
+        self.plan = self._plan(steps, negatives)
+        if saved is not None:
+            self._restore(saved, own)
+        if self.world.rank == 0:
+            if saved is None:
+                self.run = Run.begin(out, config, corpus=str(corpus.folder), corpus_digest=corpus.digest)
+            else:
+                self.run = Run.open(out)
+                self.run.forget_after(self.progress.step)
+        if config.compile:
+            for lstm in self.bilm.lstms:
+                lstm.step = torch.compile(lstm.step)  # type: ignore[assignment, arg-type]
+
+    def train(self, stop: threading.Event | None = None) -> bool:
+        """Train to the last step, or until `stop` is set; whether it came to its end. Either way all is saved."""
+        stop = stop or threading.Event()
+        config, progress = self.config, self.progress
+        if self.report and self.world.rank == 0:
+            self.report.planned(self.plan, progress.step)
+        writer = self._tensorboard()
+        pending: tuple[int, Tensor] | None = None  # the last step's losses and norm, not looked at yet
+        clock, interrupted, exhausted = time.perf_counter(), False, False
+        batches = self.batches.from_step(progress.step, self.plan.steps)
+        while progress.step < self.plan.steps and not (interrupted or exhausted):
+            parts = [part.to(self.device) for part in next(batches)]
+            torch.manual_seed(self._seed(progress.step))
+            pace = rate(config.optimizer, progress.step, self.plan.steps)
+            losses, self.state = accumulate(
+                self.bilm, parts, self.state,
+                dropout=config.dropout, world=self.world, precision=PRECISIONS[config.precision],
+                scale=float(config.batch.unroll) if config.optimizer.loss_times_unroll else 1.0,
+            )  # fmt: skip
+            norm = clip(self.optimizer.parameters, config.optimizer.clip_norm)
+            self.optimizer.step(pace)
+            progress.step += 1
+            # Looking at a number waits for the device, so it is looked at while the next step runs.
+            if pending is not None:
+                self._count(*pending)
+            pending = progress.step, torch.cat([losses, norm[None]])
+            if self.report and self.world.rank == 0:
+                self.report.stepped(progress.step, self.plan)
+            interrupted = self.world.any(stop.is_set(), self.device)
+            last = interrupted or progress.step == self.plan.steps
+            logs, evaluates, saves = (
+                progress.step % every == 0 if every else False
+                for every in (config.log_every, config.evaluation.every, config.checkpoints.every)
+            )
+            if logs or evaluates or saves or last:
+                self._count(*pending)
+                norm_now, pending = float(norm), None
+                if logs:
+                    speed = progress.since * self.plan.tokens_per_step / (time.perf_counter() - clock)
+                    self._log(writer, norm_now, pace, speed)
+                paused = time.perf_counter()
+                if (evaluates or (last and not interrupted)) and self.corpus.heldout:
+                    better = self._evaluate(writer)
+                    exhausted = bool(config.evaluation.patience and progress.worse >= config.evaluation.patience)
+                    saves = saves or better
+                if saves or last or exhausted:
+                    self._save()
+                clock = time.perf_counter() if logs else clock + time.perf_counter() - paused
+        batches.close()
+        if not interrupted:
+            self._export()
+        return not interrupted
+
+    def heldout(self) -> Perplexity:
+        """Perplexity on the held-out text, or on as much of it as the config says."""
+        self.bilm.eval()
+        try:
+            return perplexity(
+                self.bilm, self.vocabulary, self.corpus, self.corpus.heldout,
+                tokens=self.config.evaluation.tokens, world=self.world,
+            )  # fmt: skip
+        finally:
+            self.bilm.train()
+
+    # Before the first step
+
+    def _last_checkpoint(self, resume: bool) -> Checkpoint | None:
+        saved = checkpoint.all_of(self.out / CHECKPOINTS)
+        if not resume:
+            return None
+        if not saved:
+            if (self.out / "run.json").exists():  # interrupted before its first checkpoint: nothing to lose
+                (self.out / "run.json").unlink()
+                (self.out / "metrics.jsonl").unlink(missing_ok=True)
+                return None
+            raise DataError(f"{self.out}: nothing to resume; train without --resume first")
+        return saved[-1]
+
+    def _model(self, start: Pretrained | None, saved: Checkpoint | None) -> BiLM:
+        config = self.config.for_vocabulary(len(self.vocabulary)).model if start is None else start.bilm.config
+        if saved is None:
+            if start is not None:
+                return start.bilm
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.config.seed)
+                return BiLM(config)
+        model = saved.model()
+        if model.bilm.config != config:
+            different = _differences(asdict(config), asdict(model.bilm.config))
+            raise WeightsError(f"{saved.path}: a checkpoint of another architecture: {different}. Resume with its own")
+        return model.bilm
+
+    def _restore(self, saved: Checkpoint, own: range) -> None:
+        facts = saved.facts()
+        if facts["corpus"] != self.corpus.digest:
+            raise DataError(
+                f"{self.corpus.folder}: not the corpus that {saved.path} was trained on; a shard or the vocabulary has "
+                f"changed since. Give the same corpus, or start a new run"
+            )
+        asked, before = _json(self.config), facts["config"]
+        fixed = ("seed", "batch", "negatives", "optimizer", "dropout", "precision")
+        for name in fixed:
+            if asked[name] != before[name]:
+                raise ConfigError(
+                    f"{saved.path}: was trained with {_differences({name: asked[name]}, {name: before[name]})}; a run "
+                    f"is resumed with the recipe it began with (steps, epochs, evaluation and checkpoints may change)"
+                )
+        self.progress = Progress(**facts["progress"])
+        tensors = saved.tensors()
+        rows = slice(own.start, own.stop)
+        self.state = State(*(tensors.pop(f"state.{part}")[:, :, rows].to(self.device) for part in ("h", "c")))
+        self.optimizer.restore({name.removeprefix("optimizer."): value for name, value in tensors.items()})
+
+    def _plan(self, steps: int, negatives: int | None) -> Plan:
+        config, device = self.config, self.device
+        softmax = sum(p.numel() for name, p in self.bilm.named_parameters() if name.startswith("softmax."))
+        return Plan(
+            parameters=self.bilm.n_parameters(),
+            softmax_parameters=softmax,
+            tokens_per_step=config.batch.size * config.batch.unroll,
+            steps=steps,
+            steps_per_epoch=self.streams.windows_per_epoch,
+            negatives=negatives,
+            device=str(device),
+            bytes_needed=memory.bytes_needed(config, self.bilm, device.type, self.world.size),
+            bytes_available=memory_available(device),
+        )
+
+    # During training
+
+    def _seed(self, step: int) -> int:
+        sequence = np.random.SeedSequence([self.config.seed, DROPOUT, step, self.world.rank])
+        return int(sequence.generate_state(1, np.uint64)[0] >> 1)
+
+    def _count(self, step: int, values: Tensor) -> None:
+        *losses, norm = values.tolist()
+        if not all(map(math.isfinite, (*losses, norm))):
+            raise ElmoError(self._not_finite(step, losses, norm))
+        self.progress.sums = [total + loss for total, loss in zip(self.progress.sums, losses, strict=True)]
+        self.progress.since += 1
+
+    def _not_finite(self, step: int, losses: list[float], norm: float) -> str:
+        window = self.streams.window(step - 1)
+        text = " ".join(self.corpus.words[row] for row in window[0, 0])
+        saved = checkpoint.all_of(self.out / CHECKPOINTS)
+        good = f"the last good checkpoint is {saved[-1].path}" if saved else "no checkpoint was saved before"
+        return (
+            f"step {step}: loss {', '.join(map(str, losses))}, gradient norm {norm}, in the batch whose first row is "
+            f"{text!r}; {good}. Try a lower optimizer.rate or optimizer.clip_norm"
+        )
+
+    def _log(self, writer: Any, norm: float, pace: float, speed: float) -> None:
+        progress = self.progress
+        each = [total / progress.since for total in progress.sums]
+        names = ("forward_loss", "backward_loss")
+        self._record(
+            writer,
+            step=progress.step,
+            epoch=progress.step / self.plan.steps_per_epoch,
+            tokens=progress.step * self.plan.tokens_per_step,
+            loss=sum(each) / len(each),
+            **dict(zip(names, each, strict=False)),
+            gradient_norm=norm,
+            rate=pace,
+            tokens_per_second=speed,
+        )
+        progress.sums, progress.since = [0.0] * len(progress.sums), 0
+
+    def _evaluate(self, writer: Any) -> bool:
+        """Held-out perplexity; whether it is the best so far."""
+        found = self.heldout()
+        progress = self.progress
+        better = progress.best is None or found.mean < progress.best
+        if better:
+            progress.best, progress.best_step, progress.worse = found.mean, progress.step, 0
+        else:
+            progress.worse += 1
+        self._record(
+            writer,
+            step=progress.step,
+            epoch=progress.step / self.plan.steps_per_epoch,
+            tokens=progress.step * self.plan.tokens_per_step,
+            perplexity=found.mean,
+            forward_perplexity=found.forward,
+            backward_perplexity=found.backward,
+            unknown=found.unknown,
+        )
+        return better
+
+    def _record(self, writer: Any, **values: Any) -> None:
+        if self.world.rank != 0:
+            return
+        values["time"] = time.time()
+        self.run.log(**values)
+        if self.report:
+            self.report.logged(values)
+        if writer is not None:
+            for name, value in values.items():
+                if name not in ("step", "time") and value is not None:
+                    writer.add_scalar(name, value, values["step"])
+
+    def _save(self) -> None:
+        # The state is saved for all rows of text, so that another number of processes can go on with it.
+        rows = [self.world.gather(part.transpose(0, 2).contiguous()) for part in self.state]
+        if self.world.rank == 0:
+            state = {f"state.{n}": torch.cat(part).transpose(0, 2) for n, part in zip("hc", rows, strict=True)}
+            tensors = {**state, **{f"optimizer.{name}": value for name, value in self.optimizer.state().items()}}
+            facts = {"progress": asdict(self.progress), "corpus": self.corpus.digest, "config": _json(self.config)}
+            root = self.out / CHECKPOINTS
+            checkpoint.save(root, self.progress.step, Pretrained(self.bilm, self.vocabulary), tensors, facts)
+            checkpoint.keep_last(root, self.config.checkpoints.keep, self.progress.best_step)
+        self.world.barrier()
+
+    def _export(self) -> None:
+        """The best model, or the last, as a folder of its own."""
+        if self.world.rank != 0:
+            return
+        saved = {one.step: one for one in checkpoint.all_of(self.out / CHECKPOINTS)}
+        best = saved[self.progress.best_step if self.progress.best_step is not None else self.progress.step]
+        model = self.out / MODEL
+        if model.exists():
+            shutil.rmtree(model)
+        folder.write(best.model(), model)
+
+    def _tensorboard(self) -> Any:
+        if not self.config.tensorboard or self.world.rank != 0:
+            return None
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ConfigError("tensorboard = true needs an extra: pip install 'elmo-torch[tensorboard]'") from None
+        return SummaryWriter(str(self.out / "tensorboard"), purge_step=self.progress.step)
+
+
+def _json(config: PretrainConfig) -> dict[str, Any]:
+    """The config as JSON gives it back."""
+    values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    return values
+
+
+def _differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") -> str:
+    parts = []
+    for name in asked:
+        if isinstance(asked[name], dict) and isinstance(found.get(name), dict):
+            inner = _differences(asked[name], found[name], f"{prefix}{name}.")
+            parts.append(inner) if inner else None
+        elif asked[name] != found.get(name):
+            parts.append(f"{prefix}{name} {found.get(name)}, not {asked[name]}")
+    return ", ".join(parts)

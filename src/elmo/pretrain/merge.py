@@ -1,0 +1,161 @@
+"""PARTS ─▶ SHARDS: the sentences of all parts in the order of their keys, with one number per word of the corpus.
+
+A shard is a range of keys. Every part is sorted, so a range is a slice of each: the slices are laid end to end, sorted,
+and rid of duplicates, so many keys at a time as a few million tokens have. First words have the numbers in which they
+were met; when all are counted, those become the rows of words.txt.
+"""
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo.pretrain.corpus import BEGIN, END, Rows, Shard
+from elmo.pretrain.parts import Ids, Keys, Lengths, Part, rearranged, write_array
+from elmo.weights.atomic import replacing
+
+RANGE_TOKENS = 8_000_000  # sorted at a time, in memory
+_CHUNK = 1 << 20
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A shard to be: the keys from `low` to `high` of some parts."""
+
+    name: str
+    parts: tuple[Part, ...]
+    low: int
+    high: int
+    tokens: int  # about as many as that
+
+    def pieces(self, n: int) -> list["Cut"]:
+        """Itself in `n` equal ranges."""
+        ends = [self.low + (self.high - self.low) * k // n for k in range(n + 1)]
+        return [
+            Cut(f"{self.name}-{k:05d}", self.parts, ends[k], ends[k + 1], self.tokens // n)
+            for k in range(n)
+            if ends[k] < ends[k + 1]
+        ]
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a shard holds before its words have their rows."""
+
+    name: str
+    sentences: int
+    tokens: int
+    duplicates: int  # sentences that were left out
+
+
+def number_words(parts: Sequence[Part], first: Sequence[str]) -> list[str]:
+    """Give every distinct word a number, `first` ones first; each part's are written beside it. The words in order."""
+    table: defaultdict[str, int] = defaultdict()
+    table.default_factory = table.__len__
+    for word in first:
+        table[word]
+    for part in parts:
+        words = part.words()
+        write_array(part.path("numbers.npy"), np.fromiter(map(table.__getitem__, words), np.uint32, len(words)))
+    return list(table)
+
+
+def merge(cut: Cut, folder: Path, deduplicate: bool, n_words: int) -> tuple[Merged, Counts]:
+    """Write a shard as bare numbers, unless an earlier run did; how often each word is in it."""
+    path, note = folder / f"{cut.name}.bin", folder / f"{cut.name}.json"
+    if not note.exists():
+        total = np.zeros(3, dtype=np.int64)
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            for some in cut.pieces(-(-cut.tokens // RANGE_TOKENS) or 1):
+                numbers, held = _merged(some, deduplicate)
+                file.write(numbers.data)
+                total += held
+        with replacing(note) as temporary:
+            temporary.write_text(json.dumps(total.tolist()), encoding="utf-8")
+    merged = Merged(cut.name, *json.loads(note.read_text(encoding="utf-8")))
+    counts = np.zeros(n_words, dtype=np.int64)
+    for chunk in _chunks(path):
+        counts += np.bincount(chunk, minlength=n_words)
+    return merged, counts
+
+
+def write_shard(merged: Merged, folder: Path, corpus: Path, rows: Path) -> Shard:
+    """Write a shard as rows of words.txt, which stand by the words' numbers in `rows`."""
+    table = np.load(rows, mmap_mode="r", allow_pickle=False)
+    name = f"{merged.name}.npy"
+    size = merged.tokens + 2 * merged.sentences
+    crc = 0
+    with replacing(corpus / name) as temporary, temporary.open("wb") as file:
+        header = {"descr": "<u4", "fortran_order": False, "shape": (size,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for chunk in _chunks(folder / f"{merged.name}.bin"):
+            data = table[chunk].astype("<u4").data
+            crc = zlib.crc32(data, crc)
+            file.write(data)
+    return Shard(name, merged.tokens, merged.sentences, crc)
+
+
+def _merged(cut: Cut, deduplicate: bool) -> tuple[Rows, tuple[int, int, int]]:
+    """The sentences of a range of keys, each between its boundaries; how many, their tokens, duplicates left out."""
+    keys, lengths, ids = _slices(cut)
+    order = np.argsort(keys, kind="stable")
+    keys, ids, lengths = keys[order], rearranged(ids, lengths, order), lengths[order]
+    duplicates = 0
+    if deduplicate:
+        kept = np.flatnonzero(~_repeats(keys, ids, lengths))
+        duplicates = len(keys) - len(kept)
+        ids, lengths = rearranged(ids, lengths, kept), lengths[kept]
+    return _bounded(ids, lengths), (len(lengths), len(ids), duplicates)
+
+
+def _slices(cut: Cut) -> tuple[Keys, Lengths, Ids]:
+    """What the parts have of a range of keys, part after part."""
+    keys, lengths, ids = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)]
+    for part in cut.parts:
+        all_keys = part.array("keys")
+        first = int(np.searchsorted(all_keys, np.uint64(cut.low), side="left"))
+        last = int(np.searchsorted(all_keys, np.uint64(cut.high - 1), side="right"))
+        if first < last:
+            ends = part.array("ends")
+            start = int(ends[first - 1]) if first else 0
+            keys.append(np.array(all_keys[first:last]))
+            lengths.append(np.diff(ends[first:last], prepend=start))
+            ids.append(part.array("numbers")[part.array("ids")[start : int(ends[last - 1])]])
+    return np.concatenate(keys), np.concatenate(lengths), np.concatenate(ids)
+
+
+def _repeats(keys: Keys, ids: Ids, lengths: Lengths) -> npt.NDArray[np.bool_]:
+    """Which sentences are the same as the first one with their key. Their ids are compared: a key is only a hash."""
+    new = np.diff(keys, prepend=~keys[:1]) != 0
+    leader = np.maximum.accumulate(np.where(new, np.arange(len(keys)), 0))
+    repeats: npt.NDArray[np.bool_] = ~new & (lengths == lengths[leader])
+    some = np.flatnonzero(repeats)
+    differ = rearranged(ids, lengths, some) != rearranged(ids, lengths, leader[some])
+    ends = np.cumsum(lengths[some])
+    found = np.diff(np.concatenate([[0], np.cumsum(differ)])[ends], prepend=0)
+    repeats[some] = found == 0
+    return repeats
+
+
+def _bounded(ids: Ids, lengths: Lengths) -> Rows:
+    """Sentences laid end to end, each between `<S>` and `</S>`."""
+    ends = np.cumsum(lengths + 2)
+    rows = np.empty(len(ids) + 2 * len(lengths), dtype=np.uint32)
+    words = np.ones(len(rows), dtype=bool)
+    words[ends - lengths - 2] = words[ends - 1] = False
+    rows[words] = ids
+    rows[ends - lengths - 2], rows[ends - 1] = BEGIN, END
+    return rows
+
+
+def _chunks(path: Path) -> Iterator[Rows]:
+    with path.open("rb") as file:
+        while len(chunk := np.fromfile(file, dtype=np.uint32, count=_CHUNK)):
+            yield chunk

@@ -1,0 +1,83 @@
+"""GRADIENTS ─▶ WEIGHTS: PyTorch's optimisers, set up as the original was trained, or with Adam; tables by their rows.
+
+Adagrad leaves a row without gradient alone, so updating the touched rows is exactly what updating all would be. Adam
+does not: its moments fade in every step; here a row's fade when it is touched (PyTorch's SparseAdam), and weight decay
+leaves tables alone.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from elmo.pretrain.config import OptimizerConfig
+
+
+def rate(config: OptimizerConfig, step: int, steps: int) -> float:
+    """The learning rate of a step."""
+    warm = min((step + 1) / config.warmup_steps, 1.0) if config.warmup_steps else 1.0
+    done = min(step / steps, 1.0)
+    falling = {"constant": 1.0, "linear": 1.0 - done, "cosine": (1.0 + math.cos(math.pi * done)) / 2.0}
+    return config.rate * warm * falling[config.schedule]
+
+
+class Optimizer:
+    """One interface to one or two of PyTorch's optimisers, and their state by parameter name."""
+
+    def __init__(
+        self, config: OptimizerConfig, parameters: Iterable[tuple[str, nn.Parameter]], tables: set[str]
+    ) -> None:
+        named = {name: parameter for name, parameter in parameters if parameter.requires_grad}
+        self._names: dict[Tensor, str] = {parameter: name for name, parameter in named.items()}
+        dense = [parameter for name, parameter in named.items() if name not in tables]
+        sparse = [parameter for name, parameter in named.items() if name in tables]
+        self._optimizers: list[torch.optim.Optimizer] = []
+        if config.name == "adagrad":
+            start = config.initial_accumulator
+            self._optimizers = [torch.optim.Adagrad([*dense, *sparse], config.rate, initial_accumulator_value=start)]
+        else:
+            decay = config.weight_decay if config.name == "adamw" else 0.0
+            if dense:
+                self._optimizers.append(torch.optim.AdamW(dense, config.rate, config.betas, weight_decay=decay))
+            if sparse:
+                self._optimizers.append(torch.optim.SparseAdam(sparse, config.rate, config.betas))
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """What is trained."""
+        return list(self._names)
+
+    def step(self, rate: float) -> None:
+        """Update every weight that has a gradient."""
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            with torch.sparse.check_sparse_tensor_invariants(enable=False):  # rows come from `torch.unique`
+                optimizer.step()
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything that a resumed run needs, by `parameter.quantity`."""
+        return {
+            f"{self._names[parameter]}.{quantity}": value if isinstance(value, Tensor) else torch.tensor(float(value))
+            for optimizer in self._optimizers
+            for parameter, values in optimizer.state.items()
+            for quantity, value in values.items()
+        }
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put back what `state()` gave."""
+        for optimizer in self._optimizers:
+            for parameter in [parameter for group in optimizer.param_groups for parameter in group["params"]]:
+                own = f"{self._names[parameter]}."
+                for full, value in state.items():
+                    if full.startswith(own):
+                        quantity = full.removeprefix(own)
+                        optimizer.state[parameter][quantity] = _restored(optimizer, parameter, quantity, value)
+
+
+def _restored(optimizer: torch.optim.Optimizer, parameter: Tensor, quantity: str, value: Tensor) -> Tensor | int:
+    """A quantity as the optimiser keeps it: counts of steps on the CPU, SparseAdam's as a plain number."""
+    if quantity != "step":
+        return value.to(parameter.device, copy=True)
+    return int(value) if isinstance(optimizer, torch.optim.SparseAdam) else value.clone()

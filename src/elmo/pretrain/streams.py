@@ -1,0 +1,100 @@
+"""CORPUS ─▶ WINDOWS: sentences packed one after another into B rows, read T tokens at a time in each direction.
+
+    row 0   <S> the cat sat </S> <S> it rain|ed </S> …        one window of T tokens per step; the LSTMs' state goes
+    row 1   … </S> <S> who knows ? </S> <S> n|obody …         from window to window along each row
+
+Every shard is shuffled again in every epoch, sentence by sentence, and cut into B equal rows; the backward stream reads
+each sentence from its end. A window is a function of the seed and of its number alone: to go on after step k is to ask
+for window k, and each of several processes reads only its own rows.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo.errors import DataError
+from elmo.pretrain.corpus import BEGIN, Corpus, Rows, Shard
+
+SHUFFLE = 1  # what random numbers are for: one independent sequence each
+
+
+class Streams:
+    """The training windows of some of the B rows."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        batch: int,
+        steps: int,
+        *,
+        seed: int = 0,
+        directions: int = 2,
+        same_text: bool = False,
+        rows: range | None = None,
+    ) -> None:
+        self.corpus, self.batch, self.steps, self.seed = corpus, batch, steps, seed
+        self.own = rows if rows is not None else range(batch)
+        self.directions = directions
+        self._same_text = same_text
+        columns = [len(shard) // batch for shard in corpus.train]
+        self.columns_per_epoch = sum(columns)
+        self._columns = np.array(columns)
+        self._shard = lru_cache(maxsize=2 * directions)(self._read_shard)
+        if self.columns_per_epoch <= steps:
+            found = sum(len(shard) for shard in corpus.train)
+            raise DataError(
+                f"{corpus.folder}: {found:,} training tokens, fewer than one batch of {batch} × {steps + 1}; "
+                f"expected more text, a smaller batch.size or fewer --shards"
+            )
+
+    @property
+    def windows_per_epoch(self) -> float:
+        """Steps that read the whole text once."""
+        return self.columns_per_epoch / self.steps
+
+    def window(self, number: int) -> Rows:
+        """Word rows (S, B, T + 1) of step `number`: the first T are read, the last T are to be predicted."""
+        first = number * self.steps
+        parts = []
+        while first <= (number + 1) * self.steps:
+            epoch, column = divmod(first, self.columns_per_epoch)
+            order = self._rng(epoch).permutation(len(self._columns))
+            ends = np.cumsum(self._columns[order])
+            place = int(np.searchsorted(ends, column, side="right"))
+            shard = int(order[place])
+            column -= int(ends[place]) - int(self._columns[shard])
+            size = min(int(self._columns[shard]) - column, (number + 1) * self.steps + 1 - first)
+            directions = [self._shard(direction, epoch, shard) for direction in range(self.directions)]
+            parts.append(np.stack([text[:, column : column + size] for text in directions]))
+            first += size
+        return np.concatenate(parts, axis=2)
+
+    def _rng(self, epoch: int, *which: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, SHUFFLE, epoch, *which])
+
+    def _read_shard(self, direction: int, epoch: int, number: int) -> Rows:
+        """A shard's text as our rows read it, (rows, columns): its sentences in a new order."""
+        shard: Shard = self.corpus.train[number]
+        rng = self._rng(epoch, number, 0 if self._same_text else direction)
+        columns = int(self._columns[number])
+        first, last = self.own.start * columns, self.own.stop * columns
+        text = shuffled(self.corpus.rows(shard), rng, first, last, reverse=direction == 1)
+        return text.reshape(len(self.own), columns)
+
+
+def shuffled(text: Rows, rng: np.random.Generator, first: int, last: int, reverse: bool = False) -> Rows:
+    """Tokens `first` to `last` of the text with its sentences in random order, each read from its end if `reverse`."""
+    starts = np.flatnonzero(text == BEGIN)
+    lengths = np.diff(starts, append=len(text))
+    order = rng.permutation(len(starts))
+    ends = np.cumsum(lengths[order])
+    some = slice(int(np.searchsorted(ends, first, side="right")), int(np.searchsorted(ends, last, side="left")) + 1)
+    lengths, starts, ends = lengths[order[some]], starts[order[some]], ends[some]
+    before = int(ends[0] - lengths[0]) if len(ends) else first
+    place = np.arange(int(lengths.sum())) - np.repeat(ends - lengths - before, lengths)  # in its sentence
+    if reverse:
+        index: npt.NDArray[np.int64] = np.repeat(starts + lengths - 1, lengths) - place
+    else:
+        index = np.repeat(starts, lengths) + place
+    return text[index[first - before : last - before]]

@@ -1,0 +1,125 @@
+"""WHAT IS ASKED OF A PREPARATION ─▶ ITS WORK FOLDER, `OUT.part`, where an interrupted run goes on."""
+
+import json
+import re
+import shutil
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any
+
+from elmo.errors import ConfigError, DataError, ElmoError
+from elmo.pretrain.parts import KEYS, Reader
+from elmo.text.tokenizers import source, tokenizer
+from elmo.text.vocabulary import SPECIAL
+from elmo.weights.atomic import replacing
+
+SETTINGS = "settings.json"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is asked for, as `prepare` explains it."""
+
+    tokenizer: str
+    sentences: str
+    heldout: str
+    vocabulary: str | None
+    vocab_size: int | None
+    min_count: int | None
+    shards: int | None
+    deduplicate: bool
+    field: str
+    seed: int
+    longest_line: int
+    block_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.sentences not in ("split", "lines"):
+            raise ConfigError(f"sentences is {self.sentences!r}; expected 'split' or 'lines'")
+        given = [name for name in ("vocabulary", "vocab_size", "min_count") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} each say what the vocabulary is; give one of them")
+        if self.vocab_size is not None and self.vocab_size <= len(SPECIAL):
+            raise ConfigError(f"vocab_size is {self.vocab_size}; expected more than the {len(SPECIAL)} special words")
+        for name in ("min_count", "shards"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; expected 1 or more")
+        if self.share is not None and self.share >= 1:
+            raise ConfigError(f"heldout is {self.heldout}; expected a share below 1, such as 0.5%, or a text file")
+        tokenizer(self.tokenizer)
+
+    @property
+    def share(self) -> Decimal | None:
+        """The share of the sentences that is held out; None if that is a text of its own."""
+        number = re.fullmatch(r"(\d*\.?\d+)(%?)", self.heldout)
+        return Decimal(number[1]) / (100 if number[2] else 1) if number else None
+
+    @property
+    def bound(self) -> int:
+        """The keys below it are held out."""
+        return int((self.share or 0) * KEYS)
+
+    def reader(self) -> Reader:
+        """What the processes that read need of it."""
+        bound = 0 if self.deduplicate else self.bound
+        return Reader(self.tokenizer, self.sentences == "split", self.deduplicate, bound, self.seed, self.longest_line)
+
+    def reading(self) -> dict[str, Any]:
+        """What the parts depend on."""
+        own = source(self.tokenizer)
+        files = {"field": self.field, "block_bytes": self.block_bytes, "tokenizer_crc32": own and _crc32(own)}
+        return asdict(self.reader()) | files
+
+    def merging(self) -> dict[str, Any]:
+        """What the merged shards depend on besides."""
+        vocabulary = self.vocabulary and _crc32(Path(self.vocabulary))
+        return {"heldout": self.heldout, "shards": self.shards, "vocabulary_crc32": vocabulary}
+
+
+@contextmanager
+def work_folder(target: Path, settings: Settings) -> Iterator[Path]:
+    """The folder, ours alone; goes again when a mistake ends the run before anything in it is worth keeping."""
+    work = target.with_name(target.name + ".part")
+    path = work / SETTINGS
+    now = settings.reading()
+    if not path.exists():
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(now, indent=1), encoding="utf-8")
+    before = json.loads(path.read_text(encoding="utf-8"))
+    for name in {**now, **before}:
+        if before.get(name) != now.get(name):
+            raise ConfigError(
+                f"{work}: {name} is {now.get(name)!r}, but the run to go on with has {before.get(name)!r}; "
+                "give the same, or remove the folder to start anew"
+            )
+    with path.open("rb") as file:
+        _hold(file, work)
+        try:
+            yield work
+        except ElmoError:
+            if not any(work.glob("*/*.json")):
+                shutil.rmtree(work, ignore_errors=True)
+            raise
+
+
+def _hold(file: IO[bytes], work: Path) -> None:
+    """Refuse to share the folder. Windows and some cluster file systems have no flock: there nothing is held."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"{work}: another process is at work there; wait until it ends") from None
+
+
+def _crc32(path: Path) -> int:
+    try:
+        return zlib.crc32(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None

@@ -1,0 +1,73 @@
+"""A RUN'S FOLDER: what was asked for, with which versions, and what came of it, step by step.
+
+    run.json         the resolved config, versions, command, corpus or data
+    metrics.jsonl    one JSON object a line; each has its step
+"""
+
+import dataclasses
+import json
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from elmo import __version__
+from elmo.errors import DataError
+
+RECORD, METRICS = "run.json", "metrics.jsonl"
+
+
+class Run:
+    """The folder of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def begin(cls, folder: Path, config: Any, **facts: Any) -> "Run":
+        """A new run; a folder that holds one already is left alone."""
+        if (folder / RECORD).exists():
+            raise DataError(f"{folder}: holds a run already; --resume goes on with it, or give a new name")
+        folder.mkdir(parents=True, exist_ok=True)
+        versions = {name: version(name) for name in ("torch", "numpy")}
+        record = {
+            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "versions": {"elmo-torch": __version__, "python": platform.python_version(), **versions},
+            **facts,
+            "config": dataclasses.asdict(config),
+        }
+        (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        return cls(folder)
+
+    @classmethod
+    def open(cls, folder: Path) -> "Run":
+        """A run that was begun."""
+        if not (folder / RECORD).is_file():
+            raise DataError(f"{folder}: no {RECORD} in it; expected the folder of a run")
+        return cls(folder)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What was asked for."""
+        record: dict[str, Any] = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))
+        return record
+
+    def log(self, **values: Any) -> None:
+        """Add a line to the metrics."""
+        with (self.folder / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every line of the metrics; one that was being written when the run was killed is left out."""
+        path = self.folder / METRICS
+        lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
+        return [json.loads(line) for line in lines[:-1]]
+
+    def forget_after(self, step: int) -> None:
+        """Take back what was logged after a step: a resumed run does it again."""
+        kept = [line for line in self.metrics() if line["step"] <= step]
+        path = self.folder / METRICS
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        temporary.replace(path)
