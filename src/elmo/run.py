@@ -53,6 +53,13 @@ class Run:
         record: dict[str, Any] = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))
         return record
 
+    def add(self, **facts: Any) -> None:
+        """Add facts to the record."""
+        path = self.folder / RECORD
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps({**self.record, **facts}, indent=1) + "\n", encoding="utf-8")
+        temporary.replace(path)
+
     def log(self, **values: Any) -> None:
         """Add a line to the metrics."""
         with (self.folder / METRICS).open("a", encoding="utf-8") as file:

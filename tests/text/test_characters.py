@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import numpy_reference
-from elmo.text.characters import sentence_ids, word_ids
+from elmo.text.characters import sentence_ids, spelled_ids, word_ids
 
 WORDS = [
     "cat",
@@ -70,6 +70,73 @@ def test_a_lone_surrogate_has_no_bytes() -> None:
 @settings(deadline=None, max_examples=200)
 def test_any_text_has_the_reference_s_ids(words: list[str], max_characters: int) -> None:
     assert word_ids(words, max_characters).tolist() == [shifted(word, max_characters) for word in words]
+
+
+def spelled(words: list[str], max_characters: int, before: bytes = b"", between: bytes = b"\n") -> np.ndarray:
+    """The ids of words that stand in one text, each followed by `between`."""
+    text, starts, lengths = before, [], []
+    for word in words:
+        starts.append(len(text))
+        lengths.append(len(word.encode("utf-8")))
+        text += word.encode("utf-8") + between
+    return spelled_ids(
+        np.frombuffer(text, dtype=np.uint8),
+        np.array(starts, dtype=np.int64),
+        np.array(lengths, dtype=np.int64),
+        max_characters,
+    )
+
+
+# Boundaries have marks of their own; here they would be spelled.
+SPELLED = [word for word in WORDS if word not in ("<S>", "</S>")]
+
+
+@pytest.mark.parametrize("max_characters", [3, 4, 8, 20, 49, 50, 51])
+@pytest.mark.parametrize(("before", "between"), [(b"", b"\n"), (b"\xff\xfe", b""), (b"x\n", b"\n\n")])
+def test_words_in_one_text_have_the_reference_s_ids(max_characters: int, before: bytes, between: bytes) -> None:
+    ids = spelled(SPELLED, max_characters, before, between)
+    assert ids.dtype == np.int16
+    np.testing.assert_array_equal(ids, [shifted(word, max_characters) for word in SPELLED])
+
+
+@pytest.mark.parametrize("cut", range(3, 13))
+def test_a_word_in_a_text_is_cut_at_every_byte(cut: int) -> None:
+    """Characters of two, three and four bytes: most cuts are inside one."""
+    word = "é語🙂"
+    wanted = [259, *(byte + 1 for byte in word.encode("utf-8")[: cut - 2]), 260]
+    assert spelled([word], cut).tolist() == [wanted + [261] * (cut - len(wanted))]
+
+
+def test_words_of_no_text_have_no_ids() -> None:
+    assert spelled([], 50).shape == (0, 50)
+    assert spelled(["", ""], 4).tolist() == [[259, 260, 261, 261]] * 2
+
+
+def test_the_byte_255_has_the_id_256() -> None:
+    text = np.array([255, 0, 255], dtype=np.uint8)  # no UTF-8, but 255 + 1 must not become 0
+    ids = spelled_ids(text, np.array([0]), np.array([3]), 6)
+    assert ids.tolist() == [[259, 256, 1, 256, 260, 261]]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=6), st.integers(3, 60))
+@settings(deadline=None, max_examples=300)
+def test_any_words_in_one_text_have_the_reference_s_ids(words: list[str], max_characters: int) -> None:
+    words = [word for word in words if word not in ("<S>", "</S>")]
+    ids = spelled(words, max_characters)
+    assert ids.tolist() == [shifted(word, max_characters) for word in words]
+    np.testing.assert_array_equal(ids, word_ids(words, max_characters))
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<"), min_size=1), st.data())
+@settings(deadline=None, max_examples=100)
+def test_words_are_taken_in_any_order_and_more_than_once(text: str, data: st.DataObject) -> None:
+    words = text.split("\n")
+    chosen = data.draw(st.lists(st.integers(0, len(words) - 1), max_size=8))
+    ends = np.cumsum([len(word.encode("utf-8")) + 1 for word in words])
+    lengths = np.array([len(word.encode("utf-8")) for word in words])
+    some = np.array(chosen, dtype=np.int64)
+    ids = spelled_ids(np.frombuffer(text.encode("utf-8"), np.uint8), (ends - 1 - lengths)[some], lengths[some], 9)
+    assert ids.tolist() == [shifted(words[k], 9) for k in chosen]
 
 
 def test_sentences_stand_between_boundaries_with_rows_of_zeros_behind() -> None:

@@ -8,8 +8,13 @@ import typer
 from elmo import __version__
 from elmo.cli.convert import convert
 from elmo.cli.embed import embed
+from elmo.cli.finetune import finetune
 from elmo.cli.info import info
+from elmo.cli.perplexity import perplexity
+from elmo.cli.plot import plot
 from elmo.cli.prepare import prepare
+from elmo.cli.pretrain import pretrain
+from elmo.cli.score import score
 from elmo.errors import ElmoError
 
 app = typer.Typer(
@@ -19,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
 )
-for verb in (embed, info, convert, prepare):
+for verb in (embed, info, convert, prepare, pretrain, perplexity, finetune, plot, score):
     app.command()(verb)
 
 

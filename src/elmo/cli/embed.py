@@ -1,19 +1,20 @@
 """`elmo embed`: a text file, one sentence per line ─▶ a file of arrays."""
 
-import os
-import signal
 import sys
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import IO, Annotated
+from typing import Annotated
 
 import typer
 
 from elmo.cli.arguments import ModelOption
+from elmo.cli.interrupt import interrupted_by_sigterm
+from elmo.cli.lines import Lines
+from elmo.cli.progress import Progress
 from elmo.errors import DataError
+
+_interrupted_by_sigterm = interrupted_by_sigterm  # the name that cli/prepare.py knows
 
 
 def embed(
@@ -54,8 +55,9 @@ def embed(
     from elmo.text.tokens import words
 
     form = format_of(output, format)
-    pooled = pooling(pool) if pool else None
-    lines = _Lines(input)
+    if pool:
+        pooling(pool)  # a name that is none is refused before anything is read
+    lines = Lines(input)
     if threads is not None:
         import torch
 
@@ -64,6 +66,7 @@ def embed(
 
     embedder = load(model, device=device, precision=precision)
     Selection.parse(layers, embedder.n_layers, dtype)
+    pooled = pooling(pool, embedder.config.directions) if pool else None
     settings = {
         "layers": layers,
         "pool": pool,
@@ -93,7 +96,7 @@ def embed(
     arrays = embedder.embed(
         sentences(), layers, dtype=dtype, state=state, batch_tokens=batch_tokens, batch_size=batch_size, skip=skip
     )
-    with _interrupted_by_sigterm(), _Progress(lines.size) as progress:
+    with interrupted_by_sigterm(), Progress(lines.size) as progress:
         try:
             for array in arrays:
                 tokens, position = waiting.popleft()
@@ -105,78 +108,3 @@ def embed(
             print(f"elmo: interrupted after {store.sentences} sentences; --resume goes on there", file=sys.stderr)
             raise typer.Exit(130) from None
     print(f"{output}: {store.sentences:,} sentences, {store.n_tokens:,} tokens", file=sys.stderr)
-
-
-class _Lines:
-    """The lines of a file or of standard input, and how far in they are."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.count = self.position = 0
-        self.size: int | None = None
-        self._file: IO[bytes] = sys.stdin.buffer
-        if name != "-":
-            try:
-                self._file = Path(name).open("rb")  # noqa: SIM115 (open until the command ends)
-                self.size = os.fstat(self._file.fileno()).st_size or None
-            except OSError as error:
-                raise DataError(f"{name}: cannot be read ({error.strerror}); expected a text file") from None
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self._file:
-            self.count += 1
-            self.position += len(line)
-            try:
-                yield line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                found = f"byte {error.start + 1} is 0x{line[error.start]:02x}"
-                raise DataError(
-                    f"{self.name}: line {self.count} is not UTF-8 ({found}); convert the file first, e.g. with iconv"
-                ) from None
-
-
-class _Progress:
-    """A bar with tokens/s and the time left, on a terminal; nothing in a pipe."""
-
-    def __init__(self, size: int | None) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        self._bar = Progress(
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[tokens]:,} tokens, {task.fields[speed]:,.0f}/s"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._bar.add_task("", total=size, tokens=0, speed=0.0)
-        self._tokens = 0
-
-    def __enter__(self) -> "_Progress":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def advance(self, tokens: int, position: int) -> None:
-        self._tokens += tokens
-        elapsed = self._bar.tasks[0].elapsed or 0.0
-        speed = self._tokens / elapsed if elapsed else 0.0
-        self._bar.update(self._task, completed=position, tokens=self._tokens, speed=speed)
-
-
-@contextmanager
-def _interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does: what is done is saved first."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

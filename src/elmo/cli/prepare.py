@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from elmo.cli.embed import _interrupted_by_sigterm
+from elmo.cli.interrupt import interrupted_by_sigterm
 
 
 def prepare(
@@ -57,7 +57,7 @@ def prepare(
     """
     from elmo.pretrain.prepare import prepare as make
 
-    with _interrupted_by_sigterm(), _Bar() as bar:
+    with interrupted_by_sigterm(), _Bar() as bar:
         try:
             manifest = make(
                 texts,
@@ -98,16 +98,16 @@ class _Bar:
     """A bar for each step with tokens/s and the time left, on a terminal; nothing in a pipe."""
 
     def __init__(self) -> None:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
         console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[tokens]:,} tokens, {task.fields[speed]:,.0f}/s"),
-            TimeRemainingColumn(),
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.TextColumn("{task.fields[tokens]:,} tokens, {task.fields[speed]:,.0f}/s"),
+            progress.TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
         )

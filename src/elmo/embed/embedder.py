@@ -5,14 +5,17 @@ sentences, any number of them ─▶ one array (L+1, tokens, 2D) per sentence, i
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from elmo.embed.language_model import LanguageModel, Scores, Substitute, bounded
 from elmo.embed.pooling import pooling as pooling_named
 from elmo.embed.selection import Array, LayersArgument, Selection
 from elmo.embed.warm_up import TEXT, warm_state
@@ -30,6 +33,8 @@ from elmo.weights.folder import Pretrained
 log = logging.getLogger("elmo")
 
 Sentence = str | Sequence[str]
+Result = TypeVar("Result")
+Run = Callable[[list[list[str]], State], tuple[list[Result], State]]  # a batch, and where each of it starts
 
 STATES = ("fresh", "carried", "warm")
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -47,16 +52,20 @@ def load(
     options: str | Path | None = None,
     vocabulary: str | Path | None = None,
     token_embeddings: str | Path | None = None,
+    softmax: bool = False,
     cache_bytes: int = CACHE_BYTES,
 ) -> "Embedder":
     """Load a model: a folder, a zip of one, an HDF5 with its options beside it, a hub id, a published or packaged name.
 
     `options` names an options.json that does not lie beside its HDF5. With `token_embeddings` and its `vocabulary`,
-    words enter by their row in that file instead of by their characters. `precision="bfloat16"` is faster, and less
-    exact, on GPUs and on processors with instructions for it.
+    words enter by their row in that file instead of by their characters. `softmax` reads a folder's softmax too: what
+    `score` and `substitutes` need. `precision="bfloat16"` is faster, and less exact, on GPUs and on processors with
+    instructions for it.
     """
     where = device_named(device)
-    read = source.read(model, options=options, vocabulary=vocabulary, token_embeddings=token_embeddings)
+    read = source.read(
+        model, options=options, vocabulary=vocabulary, token_embeddings=token_embeddings, softmax=softmax
+    )
     return Embedder(read, device=where, precision=precision, cache_bytes=cache_bytes)
 
 
@@ -78,7 +87,7 @@ class Embedder:
         self.config = model.bilm.config
         self.vocabulary = model.vocabulary
         self.cache = WordCache(self._encode_words, cache_bytes // (4 * self.config.lstm.projection_dim))
-        self._stored_warm_state = model.warm_state
+        self._warm_state = model.warm_state
         self._starts: dict[str, State] = {}  # where a sentence's own tokens begin, by the name of the state
         self._versions = self._weight_versions()
         self._carried: State | None = None
@@ -129,12 +138,11 @@ class Embedder:
         tokenised = _tokenised(sentences)
         if state == "carried":
             return self._carrying(tokenised, selection, batch_size, skip)
-        budget = batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
         self._forget_what_changed()
         if state not in self._starts:
-            before = self.warm_state() if state == "warm" else self.bilm.zero_state(1)
-            self._starts[state] = self._after_boundaries(before)
-        return self._independent(tokenised, selection, self._starts[state], budget, skip)
+            self._starts[state] = self._after_boundaries(self._before(state))
+        run, empty = partial(self._run, selection), partial(selection.empty, self.n_layers, self.dim)
+        return self._independent(tokenised, run, empty, self._starts[state], self._budget(batch_tokens), skip)
 
     def encode(
         self,
@@ -147,7 +155,7 @@ class Embedder:
         batch_tokens: int | None = None,
     ) -> Array:
         """One vector per sentence, (n, 2D): pooled over its tokens; `normalize` makes its length 1."""
-        pool = pooling_named(pooling)
+        pool = pooling_named(pooling, self.config.directions)
         if Selection.parse(layers, self.n_layers).weights is None:
             raise ConfigError("encode() gives one vector a sentence; layers='all' would be several: choose or mix them")
         rows = [pool(array) for array in self.embed(sentences, layers, state=state, batch_tokens=batch_tokens)]
@@ -156,6 +164,35 @@ class Embedder:
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = vectors / np.where(norms > 0, norms, 1)
         return vectors
+
+    def score(self, sentence: Sentence, state: str = "fresh") -> Scores:
+        """How probable each token of one sentence is to the language model, after its left and before its right side.
+
+        The model needs its softmax: `load(…, softmax=True)`.
+        """
+        return next(self.score_all([sentence], state=state))
+
+    def score_all(
+        self, sentences: Iterable[Sentence], *, state: str = "fresh", batch_tokens: int | None = None
+    ) -> Iterator[Scores]:
+        """The scores of any number of sentences, in order, computed in batches as `embed` does.
+
+        Every sentence is scored alone, from the state "fresh" or "warm".
+        """
+        model = LanguageModel(self.bilm, self.vocabulary, self._layers)
+        if state not in ("fresh", "warm"):
+            raise ConfigError(f"state is {state!r}; every sentence is scored alone: expected fresh or warm")
+        budget, start = self._budget(batch_tokens), self._before(state)
+        empty = cache(lambda: model.scores([[]], start)[0][0])  # which has its boundaries to predict
+        return self._independent(_tokenised(sentences), model.scores, empty, start, budget)
+
+    def substitutes(self, sentence: Sentence, i: int, n: int = 10) -> list[Substitute]:
+        """The n words of the vocabulary that fit best in place of token i, itself among them, with their probabilities.
+
+        p(w) ∝ p(w | what is before token i) · p(w | what is after it): the word that stands there has no say.
+        """
+        model = LanguageModel(self.bilm, self.vocabulary, self._layers)
+        return model.substitutes(next(_tokenised([sentence])), self._before("fresh"), i, n)
 
     def fingerprint(self) -> str:
         """What tells this model from another: short, and the same for the same numbers wherever they were read from."""
@@ -176,7 +213,7 @@ class Embedder:
             assert self.vocabulary is not None
             ids = np.zeros((len(split), max(map(len, split), default=0) + 2), dtype=np.int64)
             for row, sentence in zip(ids, split, strict=True):
-                row[: len(sentence) + 2] = self.vocabulary.ids(_bounded(sentence))
+                row[: len(sentence) + 2] = self.vocabulary.ids(bounded(sentence))
         return torch.from_numpy(ids).to(self.device)
 
     def reset_state(self) -> None:
@@ -186,10 +223,16 @@ class Embedder:
     @torch.inference_mode()
     def warm_state(self) -> State:
         """Where `state="warm"` starts: the model's stored state, or the one after a fixed text; (L, 2, 1, ·)."""
-        if self._stored_warm_state is None:
-            return warm_state(self.bilm, [self._vectors([_bounded(line.split())]) for line in TEXT])
+        self._forget_what_changed()
+        if self._warm_state is None:
+            self._warm_state = warm_state(self.bilm, [self._vectors([bounded(line.split())]) for line in TEXT])
         like = self.bilm.zero_state(1)
-        return State(*(stored.to(zeros) for stored, zeros in zip(self._stored_warm_state, like, strict=True)))
+        return State(*(known.to(zeros) for known, zeros in zip(self._warm_state, like, strict=True)))
+
+    def _before(self, state: str) -> State:
+        """Where a sentence's boundaries begin; (L, 2, 1, ·)."""
+        self._forget_what_changed()
+        return self.warm_state() if state == "warm" else self.bilm.zero_state(1)
 
     @torch.inference_mode()
     def _after_boundaries(self, start: State) -> State:
@@ -214,31 +257,38 @@ class Embedder:
         """Whoever trains `bilm` changes its weights in place: what was computed from the old ones must go."""
         if self._weight_versions() != self._versions:
             self._versions = self._weight_versions()
-            self._stored_warm_state = None
+            self._warm_state = None
             self._starts.clear()
             self.cache.clear()
+
+    def _budget(self, batch_tokens: int | None) -> int:
+        if batch_tokens is not None and batch_tokens < 1:
+            raise ConfigError(f"batch_tokens is {batch_tokens}; expected 1 or more")
+        return batch_tokens or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
 
     def _independent(
         self,
         sentences: Iterator[list[str]],
-        selection: Selection,
+        run: Run[Result],
+        empty: Callable[[], Result],
         start: State,
         budget: int,
-        skip: int,
-    ) -> Iterator[Array]:
+        skip: int = 0,
+    ) -> Iterator[Result]:
+        """What `run` makes of each sentence, all from the same state; of one without tokens, what `empty` gives."""
         for window in batches.windows(sentences, WINDOW_BATCHES * budget):
             skipped = min(skip, len(window))
             skip -= skipped
-            results: dict[int, Array] = {}
+            results: dict[int, Result] = {}
             for rows in batches.by_length([len(sentence) for sentence in window], budget):
                 batch = [window[row] for row in rows]
                 if skipped == len(window):
                     self._vectors(batch)  # the cache must have seen them
                 else:
                     every = State(*(part.expand(-1, -1, len(batch), -1) for part in start))
-                    results.update(zip(rows, self._halving(batch, selection, every)[0], strict=True))
+                    results.update(zip(rows, self._halving(batch, run, every)[0], strict=True))
             for row in range(skipped, len(window)):
-                yield results.pop(row) if window[row] else selection.empty(self.n_layers, self.dim)
+                yield results.pop(row) if window[row] else empty()
 
     def _carrying(
         self, sentences: Iterator[list[str]], selection: Selection, batch_size: int, skip: int
@@ -250,7 +300,7 @@ class Embedder:
                 more = self.bilm.zero_state(size - before.h.shape[2])
                 before = State(*(torch.cat(pair, dim=2) for pair in zip(before, more, strict=True)))
             start = State(before.h[:, :, :size], before.c[:, :, :size])
-            arrays, after = self._halving([_bounded(sentence) for sentence in rows], selection, start)
+            arrays, after = self._halving([bounded(row) for row in rows], partial(self._run, selection), start)
             arrays = [np.ascontiguousarray(array[..., 1:-1, :]) for array in arrays]
             # Rows beyond a smaller batch keep theirs.
             pairs = zip(after, before, strict=True)
@@ -258,10 +308,10 @@ class Embedder:
             yield from arrays[min(skip, size) :]
             skip -= min(skip, size)
 
-    def _halving(self, batch: list[list[str]], selection: Selection, start: State) -> tuple[list[Array], State]:
+    def _halving(self, batch: list[list[str]], run: Run[Result], start: State) -> tuple[list[Result], State]:
         """Run a batch; where memory does not suffice, its two halves."""
         try:
-            return self._run(batch, selection, start)
+            return run(batch, start)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not _out_of_memory(error):
                 raise
@@ -272,21 +322,25 @@ class Embedder:
         log.warning("out of memory: a batch of %d sentences is halved; batch_tokens= sets the size", len(batch))
         half = len(batch) // 2
         halves = [
-            self._halving(batch[rows], selection, State(*(part[:, :, rows] for part in start)))
+            self._halving(batch[rows], run, State(*(part[:, :, rows] for part in start)))
             for rows in (slice(half), slice(half, None))
         ]
-        (arrays, state), (more_arrays, more_state) = halves
-        return arrays + more_arrays, State(*(torch.cat(p, dim=2) for p in zip(state, more_state, strict=True)))
+        (results, state), (more_results, more_state) = halves
+        return results + more_results, State(*(torch.cat(p, dim=2) for p in zip(state, more_state, strict=True)))
 
     @torch.inference_mode()
-    def _run(
-        self, batch: list[list[str]], selection: Selection, start: State
-    ) -> tuple[list[Array], State]:
+    def _run(self, selection: Selection, batch: list[list[str]], start: State) -> tuple[list[Array], State]:
         """A batch of sentences ─▶ an array each, with a row per token given; and the state after them."""
-        packing = Packing.of([len(sentence) for sentence in batch])
-        layers, state = self.bilm.contextualize(self._vectors(batch, packing), packing, start)
+        layers, packing, state = self._layers(batch, start)
         chosen = self._on_host(selection.apply(layers))  # (…, N, 2D)
         return [np.take(chosen, rows, axis=-2) for rows in packing.of_sentences()], state
+
+    @torch.inference_mode()
+    def _layers(self, batch: list[list[str]], start: State) -> tuple[list[Tensor], Packing, State]:
+        """A batch of sentences ─▶ its layers (N, 2D), packed; and the state after them."""
+        packing = Packing.of([len(sentence) for sentence in batch])
+        layers, state = self.bilm.contextualize(self._vectors(batch, packing), packing, start)
+        return layers, packing, state
 
     def _on_host(self, tensor: Tensor) -> Array:
         """The tensor as an array, valid until the next call: a GPU's comes through one pinned memory, used again."""
@@ -332,10 +386,6 @@ def _tokenised(sentences: Iterable[Sentence]) -> Iterator[list[str]]:
     if isinstance(sentences, str):
         raise DataError("expected a list of sentences, found one string; write [text]")
     return (tokens.words(sentence) if isinstance(sentence, str) else list(sentence) for sentence in sentences)
-
-
-def _bounded(sentence: Sequence[str]) -> list[str]:
-    return [BEGIN_SENTENCE, *sentence, END_SENTENCE]
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

@@ -1,6 +1,7 @@
 """TOKEN VECTORS ─▶ A SENTENCE VECTOR: (…, T, 2D) ─▶ (…, 2D). A sentence without tokens is a vector of zeros."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -20,20 +21,23 @@ def maximum(x: Array) -> Array:
     return pooled
 
 
-def first_last(x: Array) -> Array:
-    """Where each direction has read all of it: the forward half of the last token, the backward half of the first."""
-    half = x.shape[-1] // 2
-    return np.concatenate([x[..., -1, :half], x[..., 0, half:]], axis=-1)
+def first_last(x: Array, directions: int = 2) -> Array:
+    """Where each direction has read all of it: the forward half of the last token, the backward half of the first.
+
+    Of a model of one direction, which reads forward, it is the last token.
+    """
+    width = x.shape[-1] // directions
+    return np.concatenate([x[..., -1, :width], x[..., 0, width:]], axis=-1)
 
 
 POOLINGS: dict[str, Callable[[Array], Array]] = {"mean": mean, "max": maximum, "first-last": first_last}
 
 
-def pooling(name: str) -> Callable[[Array], Array]:
-    """The pooling of that name, safe for empty sentences."""
+def pooling(name: str, directions: int = 2) -> Callable[[Array], Array]:
+    """The pooling of that name for a model of so many directions, safe for empty sentences."""
     if name not in POOLINGS:
         raise ConfigError(f"pooling is {name!r}; expected one of {', '.join(POOLINGS)}")
-    pool = POOLINGS[name]
+    pool = partial(first_last, directions=directions) if name == "first-last" else POOLINGS[name]
 
     def pooled(x: Array) -> Array:
         if x.shape[-2] == 0:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from elmo.errors import ConfigError
 from elmo.model.kernels.in_place import lstm_in_place
+from elmo.model.kernels.with_gradient import lstm_with_gradient
 from elmo.model.numbers import whole
 
 FORGET_BIAS = 1.0  # added at run time, never part of the bias: as the published weights were trained
@@ -58,6 +59,7 @@ class ProjectedLSTM(nn.Module):
     def __init__(self, input_dim: int, config: LSTMConfig, directions: int = 1) -> None:
         super().__init__()
         self.config = config
+        self.plain = False  # compute by `read` instead of the kernels
         h, d = config.dim, config.projection_dim
         self.weight_input = nn.Parameter(torch.empty(directions, input_dim, 4 * h))
         self.weight_hidden = nn.Parameter(torch.empty(directions, d, 4 * h))
@@ -79,8 +81,18 @@ class ProjectedLSTM(nn.Module):
 
     def forward(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
         """Run over packed inputs, `rows[t]` of them at step t; a sentence that has ended keeps its state."""
-        if not (torch.is_grad_enabled() and any(t.requires_grad for t in (inputs, *state, *self.parameters()))):
-            return self._without_gradient(inputs, rows, state)
+        if self.plain:
+            return self.read(inputs, rows, state)
+        gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (inputs, *state, *self.parameters()))
+        outputs, h, c = (lstm_with_gradient if gradient else lstm_in_place)(
+            inputs, rows, state.h, state.c,
+            self.weight_input, self.weight_hidden, self.bias, self.weight_projection,
+            FORGET_BIAS, self.config.cell_clip, self.config.proj_clip,
+        )  # fmt: skip
+        return outputs, State(h, c)
+
+    def read(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
+        """What `forward` computes, for readers: the kernels are faster ways to the same numbers."""
         inputs_to_gates = torch.baddbmm(self.bias[:, None], inputs, self.weight_input)  # (S, N, 4H)
         h, c = state
         outputs, ended = [], []
@@ -103,11 +115,3 @@ class ProjectedLSTM(nn.Module):
         if self.weight_projection is not None:
             h = clip(torch.bmm(h, self.weight_projection), self.config.proj_clip)
         return State(h, c)
-
-    def _without_gradient(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
-        outputs, h, c = lstm_in_place(
-            inputs, rows, state.h, state.c,
-            self.weight_input, self.weight_hidden, self.bias, self.weight_projection,
-            FORGET_BIAS, self.config.cell_clip, self.config.proj_clip,
-        )  # fmt: skip
-        return outputs, State(h, c)

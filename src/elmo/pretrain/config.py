@@ -3,10 +3,11 @@
 TOML tables are the dataclasses: `steps`, `epochs` and `seed` stand at the top, `[model]`, `[batch]`, … below.
 """
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from elmo.config import build, merged, read_toml, settings
 from elmo.errors import ConfigError
@@ -111,12 +112,19 @@ class PretrainConfig:
             )
 
     @classmethod
-    def of(cls, preset: str | None, file: Path | None = None, assignments: Iterable[str] = ()) -> "PretrainConfig":
-        """Defaults ◀ preset ◀ file ◀ assignments."""
-        values = asdict(cls(model=BiLMConfig.preset(preset)) if preset is not None else cls())
+    def of(
+        cls, preset: str, file: Path | None = None, assignments: Iterable[str] = (), *, finetuning: bool = False
+    ) -> "PretrainConfig":
+        """Defaults ◀ preset ◀ file ◀ assignments; a fine-tuning's defaults are one epoch's."""
+        values = cls(model=BiLMConfig.preset(preset), **(FINETUNING if finetuning else {})).values()
         if file is not None:
             values = merged(values, read_toml(file))
         return build(cls, merged(values, settings(assignments)))
+
+    def values(self) -> dict[str, Any]:
+        """Every field, as JSON would give it back."""
+        values: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return values
 
     def for_vocabulary(self, n_words: int) -> "PretrainConfig":
         """The recipe with a model that predicts these words, and reads them if it reads no characters."""
@@ -126,3 +134,6 @@ class PretrainConfig:
     def sampled(self, n_words: int) -> int | None:
         """How many negatives are drawn; none where the full softmax costs no more."""
         return self.negatives if self.negatives is not None and 2 * self.negatives < n_words else None
+
+
+FINETUNING: dict[str, Any] = {"epochs": 1.0}  # of a trained model on a domain's text (paper, section 3.4)

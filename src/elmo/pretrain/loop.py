@@ -5,8 +5,6 @@
     OUT/model                      at the end: the best by held-out perplexity, or the last where nothing is held out
 """
 
-import dataclasses
-import json
 import math
 import shutil
 import threading
@@ -33,7 +31,7 @@ from elmo.pretrain.evaluate import Perplexity, perplexity
 from elmo.pretrain.optimizer import Optimizer, rate
 from elmo.pretrain.step import accumulate, clip, tables_of
 from elmo.pretrain.streams import Streams
-from elmo.run import Run
+from elmo.run import METRICS, RECORD, Run
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights import folder
 from elmo.weights.folder import Pretrained
@@ -143,6 +141,7 @@ class Training:
                 self.run.forget_after(self.progress.step)
         if config.compile:
             for lstm in self.bilm.lstms:
+                lstm.plain = True
                 lstm.step = torch.compile(lstm.step)  # type: ignore[assignment, arg-type]
 
     def train(self, stop: threading.Event | None = None) -> bool:
@@ -216,9 +215,11 @@ class Training:
         if not resume:
             return None
         if not saved:
-            if (self.out / "run.json").exists():  # interrupted before its first checkpoint: nothing to lose
-                (self.out / "run.json").unlink()
-                (self.out / "metrics.jsonl").unlink(missing_ok=True)
+            if (self.out / RECORD).exists():  # it ended before its first checkpoint: nothing is lost
+                self.world.barrier()
+                if self.world.rank == 0:
+                    (self.out / RECORD).unlink()
+                    (self.out / METRICS).unlink(missing_ok=True)
                 return None
             raise DataError(f"{self.out}: nothing to resume; train without --resume first")
         return saved[-1]
@@ -244,7 +245,7 @@ class Training:
                 f"{self.corpus.folder}: not the corpus that {saved.path} was trained on; a shard or the vocabulary has "
                 f"changed since. Give the same corpus, or start a new run"
             )
-        asked, before = _json(self.config), facts["config"]
+        asked, before = self.config.values(), facts["config"]
         fixed = ("seed", "batch", "negatives", "optimizer", "dropout", "precision")
         for name in fixed:
             if asked[name] != before[name]:
@@ -310,6 +311,7 @@ class Training:
             gradient_norm=norm,
             rate=pace,
             tokens_per_second=speed,
+            **({"memory": torch.cuda.max_memory_allocated(self.device)} if self.device.type == "cuda" else {}),
         )
         progress.sums, progress.since = [0.0] * len(progress.sums), 0
 
@@ -352,7 +354,7 @@ class Training:
         if self.world.rank == 0:
             state = {f"state.{n}": torch.cat(part).transpose(0, 2) for n, part in zip("hc", rows, strict=True)}
             tensors = {**state, **{f"optimizer.{name}": value for name, value in self.optimizer.state().items()}}
-            facts = {"progress": asdict(self.progress), "corpus": self.corpus.digest, "config": _json(self.config)}
+            facts = {"progress": asdict(self.progress), "corpus": self.corpus.digest, "config": self.config.values()}
             root = self.out / CHECKPOINTS
             checkpoint.save(root, self.progress.step, Pretrained(self.bilm, self.vocabulary), tensors, facts)
             checkpoint.keep_last(root, self.config.checkpoints.keep, self.progress.best_step)
@@ -360,14 +362,14 @@ class Training:
 
     def _export(self) -> None:
         """The best model, or the last, as a folder of its own."""
-        if self.world.rank != 0:
-            return
-        saved = {one.step: one for one in checkpoint.all_of(self.out / CHECKPOINTS)}
-        best = saved[self.progress.best_step if self.progress.best_step is not None else self.progress.step]
-        model = self.out / MODEL
-        if model.exists():
-            shutil.rmtree(model)
-        folder.write(best.model(), model)
+        if self.world.rank == 0:
+            saved = {one.step: one for one in checkpoint.all_of(self.out / CHECKPOINTS)}
+            best = saved[self.progress.best_step if self.progress.best_step is not None else self.progress.step]
+            model = self.out / MODEL
+            if model.exists():
+                shutil.rmtree(model)
+            folder.write(best.model(), model)
+        self.world.barrier()
 
     def _tensorboard(self) -> Any:
         if not self.config.tensorboard or self.world.rank != 0:
@@ -377,12 +379,6 @@ class Training:
         except ImportError:
             raise ConfigError("tensorboard = true needs an extra: pip install 'elmo-torch[tensorboard]'") from None
         return SummaryWriter(str(self.out / "tensorboard"), purge_step=self.progress.step)
-
-
-def _json(config: PretrainConfig) -> dict[str, Any]:
-    """The config as JSON gives it back."""
-    values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
-    return values
 
 
 def _differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from elmo.model.kernels.with_gradient import product_dtype
 from elmo.model.softmax import tokens_at_once
 
 
@@ -40,12 +41,6 @@ def sampled_softmax(
         hidden, weight[negatives], corrected[negatives], weight[targets], corrected[targets], hits
     )
     return loss
-
-
-def product_dtype(tensor: Tensor) -> torch.dtype:
-    """What matrix products of this tensor are computed in: its own precision, or autocast's."""
-    device = tensor.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
 
 
 class _CrossEntropy(torch.autograd.Function):

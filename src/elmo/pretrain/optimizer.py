@@ -53,7 +53,8 @@ class Optimizer:
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            with torch.sparse.check_sparse_tensor_invariants(enable=False):  # rows come from `torch.unique`
+            # Rows come from `torch.unique`: they need no check.
+            with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
                 optimizer.step()
 
     def state(self) -> dict[str, Tensor]:

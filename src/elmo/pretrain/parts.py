@@ -29,6 +29,7 @@ from elmo.text.tokenizers import tokenizer
 from elmo.weights.atomic import replacing
 
 KEYS = 1 << 64
+BLOCK_KEYS = 1 << 32  # more than the sentences of any block
 
 Keys = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.uint32]
@@ -73,6 +74,7 @@ class Reader:
     tokenizer: str
     split: bool
     deduplicate: bool
+    shuffle: bool
     heldout: int  # keys below this one are held out
     seed: int
     longest_line: int
@@ -96,8 +98,11 @@ class Reader:
     def keys(self, contents: Keys, block: int) -> Keys:
         """What sentences are sorted by: the hash of the content, or, so that duplicates scatter, of the place as well.
 
-        Either way the content alone decides whether a sentence is held out: no copy of it is trained on.
+        Either way the content alone decides whether a sentence is held out: no copy of it is trained on. The place
+        itself where the text is to keep its order.
         """
+        if not self.shuffle:
+            return np.arange(len(contents), dtype=np.uint64) + np.uint64(block * BLOCK_KEYS)
         if self.deduplicate:
             return contents
         scattered = self.hashes(b"%d %d %d" % (block, row, key) for row, key in enumerate(contents.tolist()))

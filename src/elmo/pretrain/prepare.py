@@ -24,7 +24,7 @@ from elmo.errors import DataError
 from elmo.pretrain.corpus import FORMAT, MANIFEST, VOCABULARY, WORDS
 from elmo.pretrain.jobs import Jobs
 from elmo.pretrain.merge import Counts, Cut, Merged, merge, number_words, write_shard
-from elmo.pretrain.parts import KEYS, Block, Part, Reader, blocks, write_array, write_part
+from elmo.pretrain.parts import BLOCK_KEYS, KEYS, Block, Part, Reader, blocks, write_array, write_part
 from elmo.pretrain.work import Settings, work_folder
 from elmo.text import files
 from elmo.text.vocabulary import SPECIAL, Vocabulary
@@ -50,6 +50,7 @@ def prepare(
     min_count: int | None = None,
     shards: int | None = None,
     deduplicate: bool = True,
+    shuffle: bool = True,
     field: str = "text",
     seed: int = 0,
     longest_line: int = files.LONGEST_LINE,
@@ -58,6 +59,10 @@ def prepare(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Turn texts into a corpus folder; gives what its corpus.json says.
+
+    `tokenizer` is moses, whitespace or PATH:FUNC; `sentences` split or lines; `heldout` a share of the sentences or a
+    text file. The words that are predicted are the `vocab_size` most frequent, those that occur `min_count` times (2),
+    or those of a `vocabulary` file. Without `shuffle` the text keeps its order; then duplicates stay, too.
 
     Called again after an interruption with the same arguments (`jobs` aside), it goes on where it was. With several
     `jobs`, a script that calls this needs the usual `if __name__ == "__main__":`.
@@ -71,6 +76,7 @@ def prepare(
         min_count=min_count,
         shards=shards,
         deduplicate=deduplicate,
+        shuffle=shuffle,
         field=field,
         seed=seed,
         longest_line=longest_line,
@@ -114,10 +120,10 @@ class _Run:
         if held:
             other = self.read(held, self.work / "heldout", "reading held-out text")
             self.compare(text, other)
-            cuts = [self.cut("train", text, 0, KEYS), self.cut("heldout", other, 0, KEYS)]
+            cuts = [self.cut("train", text), self.cut("heldout", other)]
         else:
             bound = self.bound(text)
-            cuts = [self.cut("train", text, bound, KEYS), self.cut("heldout", text, 0, bound)]
+            cuts = [self.cut("train", text, low=bound), self.cut("heldout", text, high=bound)]
             other = _Text((), 0, 0)
         words = number_words(text.parts + other.parts, known.words if known else SPECIAL)
         shards, counts = self.merge(cuts, len(words))
@@ -144,6 +150,7 @@ class _Run:
             tokens += note["tokens"]
             self.progress(step, read, total, tokens)
         if not sentences:
+            shutil.rmtree(folder, ignore_errors=True)  # nothing to go on with
             raise DataError(f"{', '.join(names)}: no sentence in it; expected text")
         return _Text(tuple(Part(folder, number) for number in range(n)), sentences, tokens)
 
@@ -172,8 +179,11 @@ class _Run:
             raise DataError("one distinct sentence in all, none to hold out; give more text, or --heldout 0")
         return min(max(self.settings.bound, int(first) + 1), int(last))
 
-    def cut(self, name: str, text: _Text, low: int, high: int) -> Cut:
-        return Cut(name, text.parts, low, high, text.tokens * (high - low) // KEYS)
+    def cut(self, name: str, text: _Text, low: int = 0, high: int | None = None) -> Cut:
+        """The shard that a range of keys would be."""
+        keys = KEYS if self.settings.shuffle else len(text.parts) * BLOCK_KEYS
+        high = keys if high is None else high
+        return Cut(name, text.parts, low, high, text.tokens * (high - low) // keys)
 
     def compare(self, text: _Text, held: _Text) -> None:
         """Refuse a held-out text that is the training text; say how much of it is."""

@@ -32,6 +32,7 @@ class Settings:
     min_count: int | None
     shards: int | None
     deduplicate: bool
+    shuffle: bool
     field: str
     seed: int
     longest_line: int
@@ -41,6 +42,8 @@ class Settings:
         if self.sentences not in ("split", "lines"):
             raise ConfigError(f"sentences is {self.sentences!r}; expected 'split' or 'lines'")
         given = [name for name in ("vocabulary", "vocab_size", "min_count") if getattr(self, name) is not None]
+        if self.min_count == 1 and self.vocabulary is not None:  # it asks for nothing
+            given.remove("min_count")
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} each say what the vocabulary is; give one of them")
         if self.vocab_size is not None and self.vocab_size <= len(SPECIAL):
@@ -51,6 +54,8 @@ class Settings:
                 raise ConfigError(f"{name} is {value}; expected 1 or more")
         if self.share is not None and self.share >= 1:
             raise ConfigError(f"heldout is {self.heldout}; expected a share below 1, such as 0.5%, or a text file")
+        if not self.shuffle and (self.deduplicate or self.share):
+            raise ConfigError("shuffle is False; duplicates are found, and a share is held out, by shuffling only")
         tokenizer(self.tokenizer)
 
     @property
@@ -67,7 +72,15 @@ class Settings:
     def reader(self) -> Reader:
         """What the processes that read need of it."""
         bound = 0 if self.deduplicate else self.bound
-        return Reader(self.tokenizer, self.sentences == "split", self.deduplicate, bound, self.seed, self.longest_line)
+        return Reader(
+            tokenizer=self.tokenizer,
+            split=self.sentences == "split",
+            deduplicate=self.deduplicate,
+            shuffle=self.shuffle,
+            heldout=bound,
+            seed=self.seed,
+            longest_line=self.longest_line,
+        )
 
     def reading(self) -> dict[str, Any]:
         """What the parts depend on."""

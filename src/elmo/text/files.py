@@ -86,18 +86,18 @@ def pieces(
 def lines(piece: Piece, longest: int = LONGEST_LINE) -> Iterator[tuple[int, str]]:
     """The lines of a piece and their numbers; of a JSON object, the lines of its text."""
     for number, line in enumerate(piece.data.split(b"\n"), piece.first):
-        where = place(piece.name, number)
         if len(line) > longest:
-            raise _too_long(where, len(line), longest)
+            raise _too_long(place(piece.name, number), len(line), longest)
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            found = f"byte {error.start + 1} is 0x{line[error.start]:02x}"
-            raise DataError(f"{where} is not UTF-8 ({found}); convert the file first, e.g. with iconv") from None
+            found = f"{place(piece.name, number)} is not UTF-8 (byte {error.start + 1} is 0x{line[error.start]:02x})"
+            raise DataError(f"{found}; convert the file first, e.g. with iconv") from None
         if piece.field is None:
             yield number, text
         elif text.strip():
-            yield from ((number, part) for part in _text_of(text, piece.field, where).split("\n"))
+            document = _text_of(text, piece.field, place(piece.name, number))
+            yield from ((number, part) for part in document.split("\n"))
 
 
 def place(name: str, number: int) -> str:

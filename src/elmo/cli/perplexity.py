@@ -1,0 +1,77 @@
+"""`elmo perplexity`: how well a model predicts a text."""
+
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elmo.cli.arguments import ModelArgument
+from elmo.errors import ConfigError, DataError, WeightsError
+
+
+def perplexity(
+    model: ModelArgument,
+    corpus: Annotated[
+        Path, typer.Argument(help="A folder that `elmo prepare` wrote; or text, one sentence a line: a file or folder.")
+    ],
+    part: Annotated[str, typer.Option(help="Of a prepared corpus: heldout or train.")] = "heldout",
+    tokenizer: Annotated[str, typer.Option(help="Of plain text: moses, whitespace, or PATH:FUNC.")] = "moses",
+    tokens: Annotated[int | None, typer.Option(help="Score about so many tokens only.", min=1)] = None,
+    state: Annotated[
+        str, typer.Option(help="carried from sentence to sentence, as in training, or fresh in each.")
+    ] = "carried",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Print a model's perplexity on a text: the full softmax, in both directions.
+
+    A sentence of n words has n + 1 predictions in each direction: its words and its end. bilm-tf also counts the
+    certain step to the next sentence; that figure is printed as well.
+
+    \b
+    Examples:
+      $ elmo perplexity model corpus
+      $ elmo perplexity model sentences.txt --tokenizer whitespace --json
+    """
+    from elmo.model.device import device_named
+    from elmo.pretrain.evaluate import perplexity as score
+    from elmo.pretrain.text import corpus_at
+    from elmo.weights import source
+
+    if part not in ("heldout", "train"):
+        raise ConfigError(f"--part is {part!r}; expected heldout or train")
+    if state not in ("carried", "fresh"):
+        raise ConfigError(f"--state is {state!r}; expected carried or fresh")
+    read = source.read(model, softmax=True)
+    if read.bilm.softmax is None or read.vocabulary is None:
+        raise WeightsError(
+            f"{model}: has no softmax, so it predicts no words; published HDF5 files have none. `elmo finetune` trains one"
+        )
+    with tempfile.TemporaryDirectory() as temporary:
+        text = corpus_at(corpus, Path(temporary) / "corpus", tokenizer=tokenizer)
+        shards = text.heldout if part == "heldout" and text.folder == corpus else text.train
+        if not shards:
+            raise DataError(f"{corpus}: nothing is held out; --part train scores the training text")
+        found = score(
+            read.bilm.to(device_named(device)), read.vocabulary, text, shards, tokens=tokens, carried=state == "carried"
+        )
+    if as_json:
+        print(json.dumps({**dataclasses.asdict(found), "mean": found.mean, "geometric": found.geometric}))
+        return
+    rows: list[tuple[str, str]] = [("forward", f"{found.forward:.2f}")]
+    if found.backward is not None:
+        rows += [
+            ("backward", f"{found.backward:.2f}"),
+            ("mean", f"{found.mean:.2f}"),
+            ("geometric mean", f"{found.geometric:.2f}"),
+        ]
+    rows += [
+        ("as bilm-tf", f"{found.as_bilm_tf:.2f}"),
+        ("tokens", f"{found.tokens:,}"),
+        ("unknown", f"{found.unknown:.2%}"),
+    ]
+    for name, value in rows:
+        print(f"{name:<16}{value:>12}")

@@ -1,0 +1,59 @@
+"""`elmo pretrain`: a corpus ─▶ a biLM."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elmo.cli.training import (
+    ConfigOption,
+    CorpusArgument,
+    Reporter,
+    ResumeOption,
+    SetOption,
+    VocabularyOption,
+    interrupted,
+    recipe,
+    stopping,
+)
+
+
+def pretrain(
+    corpus: CorpusArgument,
+    out: Annotated[Path, typer.Argument(help="The run's folder; OUT/model is the trained model.")],
+    preset: Annotated[str | None, typer.Option(help="tiny, small, medium or original [default: original].")] = None,
+    config: ConfigOption = None,
+    set: SetOption = None,
+    vocabulary: VocabularyOption = None,
+    resume: ResumeOption = False,
+) -> None:
+    """Train a biLM: the original's recipe unless told otherwise, on a CPU, a GPU, or many (torchrun -m elmo pretrain …).
+
+    The fields of a recipe are those of elmo.pretrain.config.PretrainConfig; steps, epochs and seed stand at the top.
+    Ctrl-C and SIGTERM save first; --resume goes on as if nothing had happened.
+
+    \b
+    Examples:
+      $ elmo pretrain corpus run --preset tiny --set steps=4 --set batch.size=4
+      $ elmo pretrain corpus run --resume --set steps=8
+    """
+    from elmo.pretrain.distributed import joined
+    from elmo.pretrain.loop import MODEL, Training
+    from elmo.pretrain.text import corpus_at
+
+    with joined() as world, stopping() as stop, Reporter() as report:
+        training = Training(
+            corpus_at(corpus, out / "corpus", vocabulary, world),
+            out,
+            recipe(out, resume, config, set, preset),
+            resume=resume,
+            world=world,
+            report=report,
+        )
+        if not training.train(stop):
+            raise interrupted(out)
+        if world.rank == 0:
+            best = training.progress.best
+            what = f", held-out perplexity {best:.2f}" if best is not None else ""
+            print(f"{out / MODEL}: {training.bilm.n_parameters():,} parameters{what}", file=sys.stderr)

@@ -1,0 +1,36 @@
+"""HOW FAR A RUN IS: a bar on standard error."""
+
+
+class Progress:
+    """A bar with tokens/s and the time left, on a terminal; nothing in a pipe, nor where it is to be hidden."""
+
+    def __init__(self, size: int | None, hidden: bool = False) -> None:
+        from rich import progress
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        self._bar = progress.Progress(
+            progress.BarColumn(),
+            progress.TaskProgressColumn(),
+            progress.TextColumn("{task.fields[tokens]:,} tokens, {task.fields[speed]:,.0f}/s"),
+            progress.TimeRemainingColumn(),
+            console=console,
+            disable=hidden or not console.is_terminal,
+            redirect_stdout=False,  # what a run prints there is its result
+        )
+        self._task = self._bar.add_task("", total=size, tokens=0, speed=0.0)
+        self._tokens = 0
+
+    def __enter__(self) -> "Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def advance(self, tokens: int, position: int) -> None:
+        """So many tokens more are done, and the input is read up to this byte."""
+        self._tokens += tokens
+        elapsed = self._bar.tasks[0].elapsed or 0.0
+        speed = self._tokens / elapsed if elapsed else 0.0
+        self._bar.update(self._task, completed=position, tokens=self._tokens, speed=speed)

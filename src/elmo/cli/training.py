@@ -1,0 +1,132 @@
+"""What `elmo pretrain` and `elmo finetune` share: their config, how they are interrupted, and what they print."""
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from elmo.pretrain.config import PretrainConfig
+    from elmo.pretrain.loop import Plan
+
+CorpusArgument = Annotated[
+    Path,
+    typer.Argument(help="A folder that `elmo prepare` wrote; or tokenised text, one sentence a line: a file or folder."),
+]
+ConfigOption = Annotated[Path | None, typer.Option("--config", help="A TOML file with (part of) the recipe.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="One field of the recipe, such as optimizer.rate=0.1; repeatable.")
+]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")]
+VocabularyOption = Annotated[
+    Path | None, typer.Option(help="A vocabulary file for tokenised text (bilm-tf's); built from the text otherwise.")
+]
+
+
+def recipe(
+    out: Path,
+    resume: bool,
+    file: Path | None,
+    assignments: list[str] | None,
+    preset: str | None,
+    finetuning: bool = False,
+) -> "PretrainConfig":
+    """Defaults ◀ preset ◀ file ◀ --set; a resumed run begins with the recipe it was started with."""
+    from elmo.config import build, merged, read_toml, settings
+    from elmo.pretrain.config import PretrainConfig
+    from elmo.run import RECORD, Run
+
+    if not (resume and (out / RECORD).exists()):
+        return PretrainConfig.of(preset or "original", file, assignments or [], finetuning=finetuning)
+    values = merged(Run.open(out).record["config"], read_toml(file) if file is not None else {})
+    if preset is not None:
+        values["model"] = PretrainConfig.of(preset).values()["model"]
+    return build(PretrainConfig, merged(values, settings(assignments or [])))
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM let the step end and everything be saved; a second Ctrl-C does not wait."""
+    stop = threading.Event()
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        if stop.is_set() and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Reporter:
+    """Prints to standard error: a plan, then a bar on a terminal, and a line for every line of the log."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._bar = Progress(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._bar.add_task("")
+        self._seen = ""
+
+    def __enter__(self) -> "Reporter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def planned(self, plan: "Plan", done: int) -> None:
+        """Print what is about to happen."""
+        gib = 1 << 30
+        free = f" of {plan.bytes_available / gib:.1f} GiB free" if plan.bytes_available is not None else ""
+        against = f"{plan.negatives:,} negatives" if plan.negatives is not None else "full softmax"
+        self._print(f"parameters   {plan.parameters:,}, and {plan.softmax_parameters:,} of the softmax")
+        self._print(f"step         {plan.tokens_per_step:,} tokens in each direction, {against}")
+        self._print(f"run          {plan.steps:,} steps, {plan.steps / plan.steps_per_epoch:.2f} epochs, {done:,} done")
+        self._print(f"memory       about {plan.bytes_needed / gib:.1f} GiB{free} on {plan.device}")
+        if plan.bytes_available is not None and plan.bytes_needed > plan.bytes_available:
+            self._print("warning      that will not fit: raise batch.accumulate, or lower batch.size or the preset")
+        self._bar.start()
+        self._bar.update(self._task, total=plan.steps, completed=done)
+
+    def stepped(self, step: int, plan: "Plan") -> None:
+        """Move the bar."""
+        self._bar.update(self._task, completed=step, description=self._seen)
+
+    def logged(self, values: dict[str, Any]) -> None:
+        """Print a line of the log."""
+        step = f"step {values['step']:,} epoch {values['epoch']:.2f}"
+        if "perplexity" in values:
+            both = values["backward_perplexity"] is not None
+            ways = f" (forward {values['forward_perplexity']:.2f}, backward {values['backward_perplexity']:.2f})"
+            self._print(f"{step}: held-out perplexity {values['perplexity']:.2f}{ways if both else ''}")
+        else:
+            self._seen = f"loss {values['loss']:.3f} {values['tokens_per_second']:,.0f} tokens/s"
+            self._print(f"{step}: {self._seen}, gradient {values['gradient_norm']:.2f}")
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, markup=False)
+
+
+def interrupted(out: Path) -> typer.Exit:
+    """What is said and returned after an interruption."""
+    print(f"elmo: interrupted; everything is saved in {out}, --resume goes on", file=sys.stderr)
+    return typer.Exit(130)

@@ -1,0 +1,178 @@
+"""LAYERS ─▶ PREDICTIONS: how probable each word of a sentence is, and which others would fit (paper, section 3.1).
+
+`<S>` w1 … wn `</S>` ─▶ log p(w | what is before it) and log p(w | what is after it), n + 1 each: forward predicts the
+words and `</S>`, backward the words and `<S>`. A word outside the vocabulary is predicted as `<UNK>`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import index
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmo.errors import ConfigError, WeightsError
+from elmo.model.bilm import BiLM
+from elmo.model.lstm import State
+from elmo.model.packing import Packing
+from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmo.text.vocabulary import SPECIAL, Vocabulary
+
+LogProbabilities = npt.NDArray[np.float64]
+Rows = Sequence[npt.NDArray[np.int64]]
+Read = Callable[[list[list[str]], State], tuple[list[Tensor], Packing, State]]  # sentences ─▶ their layers, packed
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """A sentence's log-probabilities, natural logarithms. A model of one direction has nothing backward."""
+
+    tokens: list[str]
+    known: npt.NDArray[np.bool_]  # (T,) in the vocabulary; the others have the probability of `<UNK>`
+    forward: LogProbabilities  # (T,) log p(token | what is before it)
+    forward_end: float  # log p(`</S>` | all tokens)
+    backward: LogProbabilities | None  # (T,) log p(token | what is after it)
+    backward_end: float | None  # log p(`<S>` | all tokens)
+
+    @property
+    def forward_surprisal(self) -> LogProbabilities:
+        """−log2 p of each token after what is before it, in bits."""
+        return _bits(self.forward)
+
+    @property
+    def backward_surprisal(self) -> LogProbabilities | None:
+        """−log2 p of each token before what is after it, in bits."""
+        return None if self.backward is None else _bits(self.backward)
+
+    @property
+    def forward_total(self) -> float:
+        """The log-probability of the whole sentence, read forward: its tokens and its end."""
+        return float(self.forward.sum()) + self.forward_end
+
+    @property
+    def backward_total(self) -> float | None:
+        """The log-probability of the whole sentence, read backward: its tokens and its beginning."""
+        if self.backward is None or self.backward_end is None:
+            return None
+        return float(self.backward.sum()) + self.backward_end
+
+    @property
+    def forward_perplexity(self) -> float:
+        """exp of the mean loss of the n + 1 forward predictions."""
+        return perplexity(self.forward_total, len(self.tokens) + 1)
+
+    @property
+    def backward_perplexity(self) -> float | None:
+        """exp of the mean loss of the n + 1 backward predictions."""
+        return None if self.backward_total is None else perplexity(self.backward_total, len(self.tokens) + 1)
+
+    @property
+    def perplexity(self) -> float:
+        """exp of the mean loss of all predictions: the geometric mean of both directions."""
+        if self.backward_total is None:
+            return self.forward_perplexity
+        return perplexity(self.forward_total + self.backward_total, 2 * (len(self.tokens) + 1))
+
+
+class Substitute(NamedTuple):
+    """A word that fits, and how well."""
+
+    word: str
+    probability: float
+
+
+def perplexity(log_probability: float, predictions: int) -> float:
+    """exp of the mean loss."""
+    return float(np.exp(-log_probability / predictions))
+
+
+def bounded(sentence: Sequence[str]) -> list[str]:
+    """What the model reads: the sentence between its boundaries."""
+    return [BEGIN_SENTENCE, *sentence, END_SENTENCE]
+
+
+class LanguageModel:
+    """A biLM with its softmax, and the words that it predicts; `read` gives the layers of sentences with boundaries."""
+
+    def __init__(self, bilm: BiLM, vocabulary: Vocabulary | None, read: Read) -> None:
+        if bilm.softmax is None:
+            raise WeightsError(
+                "the model has no softmax, so it predicts no words; load(…, softmax=True) reads the one in a model "
+                "folder. Published HDF5 files have none: `elmo finetune` trains one"
+            )
+        if vocabulary is None:
+            raise WeightsError(
+                "the model has a softmax but no vocabulary, which names its words; load(…, vocabulary=) gives the file"
+            )
+        if len(vocabulary) != bilm.config.n_softmax:
+            raise WeightsError(
+                f"the softmax has {bilm.config.n_softmax} words, the vocabulary {len(vocabulary)}; expected as many. "
+                f"Are they from one model?"
+            )
+        self.bilm = bilm
+        self.softmax = bilm.softmax
+        self.vocabulary = vocabulary
+        self.dim = bilm.config.lstm.projection_dim
+        self.read = read
+
+    @torch.inference_mode()
+    def scores(self, batch: list[list[str]], start: State) -> tuple[list[Scores], State]:
+        """The scores of a batch of sentences, and the state after them."""
+        sentences = [bounded(sentence) for sentence in batch]
+        (*_, top), packing, state = self.read(sentences, start)  # (N, 2D)
+        rows = packing.of_sentences()
+        ids = [self.vocabulary.ids(sentence) - 1 for sentence in sentences]
+        ahead = self._log_p(top[:, : self.dim], [row[:-1] for row in rows], [words[1:] for words in ids])
+        back: list[LogProbabilities] | list[None] = [None] * len(batch)
+        if self.bilm.config.bidirectional:
+            back = self._log_p(top[:, self.dim :], [row[1:] for row in rows], [words[:-1] for words in ids])
+        return [self._scored(*sentence) for sentence in zip(batch, ahead, back, strict=True)], state
+
+    @torch.inference_mode()
+    def substitutes(self, sentence: list[str], start: State, i: int, n: int) -> list[Substitute]:
+        """The n words that fit best at token i, and their probabilities."""
+        place = _place(i, len(sentence))
+        if n < 1:
+            raise ConfigError(f"n is {n}; expected how many words to find, 1 or more")
+        (*_, top), _, _ = self.read([bounded(sentence)], start)  # (T + 2, 2D)
+        sides = [top[place, : self.dim]]  # what was read up to the token before it
+        if self.bilm.config.bidirectional:
+            sides.append(top[place + 2, self.dim :])  # and up to the token after it, from the other end
+        scores = torch.addmm(self.softmax.bias, torch.stack(sides), self.bilm.softmax_weight().t()).float()
+        log_p = torch.log_softmax(scores, dim=1).sum(dim=0)  # (V,)
+        log_p[torch.from_numpy(self.vocabulary.ids(SPECIAL) - 1).to(log_p.device)] = -torch.inf
+        best = torch.topk(torch.softmax(log_p, dim=0), min(n, len(log_p) - len(SPECIAL)))
+        words = [self.vocabulary.words[row] for row in best.indices.tolist()]
+        return [Substitute(*pair) for pair in zip(words, best.values.tolist(), strict=True)]
+
+    def _log_p(self, hidden: Tensor, rows: Rows, targets: Rows) -> list[LogProbabilities]:
+        """log p of each sentence's targets after those rows of one direction's output."""
+        chosen, words = (torch.from_numpy(np.concatenate(parts)).to(hidden.device) for parts in (rows, targets))
+        log_p: LogProbabilities = self.bilm.log_probabilities(hidden[chosen], words).double().cpu().numpy()
+        return np.split(log_p, np.cumsum([len(part) for part in rows])[:-1])
+
+    def _scored(self, tokens: list[str], ahead: LogProbabilities, back: LogProbabilities | None) -> Scores:
+        return Scores(
+            tokens=tokens,
+            known=np.array([word in self.vocabulary for word in tokens], dtype=np.bool_),
+            forward=ahead[:-1],
+            forward_end=float(ahead[-1]),
+            backward=None if back is None else back[1:],
+            backward_end=None if back is None else float(back[0]),
+        )
+
+
+def _bits(log_p: LogProbabilities) -> LogProbabilities:
+    bits: LogProbabilities = -log_p / np.log(2)
+    return bits
+
+
+def _place(i: int, length: int) -> int:
+    """Which token is meant, counted from the front."""
+    if not -length <= index(i) < length:
+        allowed = f"expected {-length} to {length - 1}" if length else "so there is none to replace"
+        raise ConfigError(f"i is {i}; the sentence has {length} tokens, {allowed}")
+    return index(i) % length

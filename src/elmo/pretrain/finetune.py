@@ -1,0 +1,83 @@
+"""A MODEL + A DOMAIN'S TEXT ─▶ A MODEL OF THE DOMAIN (paper, section 3.4 and appendix A.1).
+
+A model with its softmax is trained on. Published HDF5 files have none: a new one, over the domain's vocabulary, is
+trained first with the biLM frozen, so that its first, random gradients do not spoil what is to be kept; then both.
+"""
+
+import threading
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from elmo.errors import WeightsError
+from elmo.model.bilm import BiLM
+from elmo.pretrain.config import PretrainConfig
+from elmo.pretrain.corpus import Corpus
+from elmo.pretrain.distributed import World
+from elmo.pretrain.evaluate import Perplexity
+from elmo.pretrain.loop import MODEL, Report, Training
+from elmo.weights import folder
+from elmo.weights.folder import Pretrained
+
+SOFTMAX = "softmax"  # the run that trains a new softmax, inside the run's folder
+
+
+@dataclass(frozen=True)
+class Change:
+    """Held-out perplexity before and after."""
+
+    before: Perplexity
+    after: Perplexity
+
+
+def finetune(
+    model: Pretrained,
+    corpus: Corpus,
+    out: Path,
+    config: PretrainConfig,
+    *,
+    resume: bool = False,
+    stop: threading.Event | None = None,
+    world: World | None = None,
+    report: Report | None = None,
+) -> Change | None:
+    """Go on training a model; none if `stop` ended it early. OUT/model is the result."""
+    if not corpus.heldout:
+        raise WeightsError(f"{corpus.folder}: nothing is held out; prepare it with --heldout to see what is gained")
+    if model.bilm.softmax is None:
+        first = out / SOFTMAX
+        if not (first / MODEL).exists():
+            start = with_new_softmax(model, corpus, config.seed)
+            softmax = Training(
+                corpus, first, config,
+                resume=resume and first.exists(), start=start, softmax_only=True, world=world, report=report,
+            )  # fmt: skip
+            if not softmax.train(stop):
+                return None
+            softmax.world.barrier()
+        model = folder.read(first / MODEL, softmax=True)
+    if model.vocabulary is None:
+        raise WeightsError("the model has a softmax but no vocabulary.txt; its words are needed to train it on")
+    training = Training(
+        corpus, out, config, resume=resume and (out / "run.json").exists(), start=model, world=world, report=report
+    )
+    fresh = training.progress.step == 0
+    before = training.heldout() if fresh else Perplexity(**training.run.record["before"])
+    if fresh and training.world.rank == 0:
+        training.run.add(before=asdict(before))
+    if not training.train(stop):
+        return None
+    training.bilm.load_state_dict(folder.read(out / MODEL, softmax=True).bilm.state_dict())
+    return Change(before, training.heldout())
+
+
+def with_new_softmax(model: Pretrained, corpus: Corpus, seed: int) -> Pretrained:
+    """The model with an untrained softmax, over its own words if it reads words, or else over the corpus's."""
+    own = model.bilm.config.n_words is not None
+    vocabulary = model.vocabulary if own and model.vocabulary is not None else corpus.vocabulary
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        bilm = BiLM(replace(model.bilm.config, n_softmax=len(vocabulary)))
+    bilm.load_state_dict(model.bilm.state_dict(), strict=False)
+    return Pretrained(bilm, vocabulary)

@@ -1,0 +1,137 @@
+"""A run that was killed and resumed is the run that was not; two processes are one with the same batch."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from corpora import write_corpus
+from safetensors.torch import load_file
+
+WORDS = [f"w{k}" for k in range(60)]
+RECIPE = {
+    "steps": 40,
+    "log_every": 5,
+    "batch.size": 8,
+    "batch.unroll": 6,
+    "negatives": 16,
+    "model.lstm.dim": 24,
+    "model.lstm.projection_dim": 10,
+    "model.char_cnn.filters": "[[1, 6], [3, 8]]",
+    "evaluation.every": 15,
+    "evaluation.tokens": 300,
+    "checkpoints.every": 10,
+    "device": "cpu",
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(5)
+    likely = 1 / np.arange(1, 61)
+    sentences = [
+        [WORDS[k] for k in rng.choice(60, size=rng.integers(1, 12), p=likely / likely.sum())] for _ in range(260)
+    ]
+    shards = [sentences[:100], sentences[100:180], sentences[180:240]]
+    return write_corpus(tmp_path_factory.mktemp("corpus") / "corpus", shards, sentences[240:], 50)
+
+
+def command(corpus: Path, out: Path, *more: str, processes: int = 1, **changes: Any) -> list[str]:
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", "elmo"]
+    sets = [f"--set={name}={value}" for name, value in (RECIPE | changes).items()]
+    start = launch if processes > 1 else ["-m", "elmo"]
+    return [sys.executable, *start, "pretrain", str(corpus), str(out), "--preset=tiny", *sets, *more]
+
+
+def run(*arguments: Any, **changes: Any) -> None:
+    done = subprocess.run(command(*arguments, **changes), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    """The log, without what depends on the clock."""
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k not in ("time", "tokens_per_second")} for line in lines]
+
+
+def weights(out: Path, step: int = 40) -> dict[str, torch.Tensor]:
+    folder = out / "checkpoints" / f"step-{step:08d}"
+    return load_file(folder / "model.safetensors") | load_file(folder / "training.safetensors")
+
+
+def kill_after(checkpoint: Path, arguments: list[str]) -> None:
+    """Start a run and kill it, children too, with SIGKILL as soon as a checkpoint is there."""
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    until = time.monotonic() + 120
+    while not checkpoint.exists() and time.monotonic() < until:
+        time.sleep(0.001)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert checkpoint.exists()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
+def test_killed_and_resumed(corpus: Path, tmp_path: Path, processes: int, optimizer: str) -> None:
+    changes = {"optimizer.name": optimizer, "optimizer.schedule": "linear", "steps": 40}
+    run(corpus, tmp_path / "whole", processes=processes, **changes)
+    killed = tmp_path / "killed"
+    kill_after(
+        killed / "checkpoints" / "step-00000010", command(corpus, killed, processes=processes, **changes)
+    )
+    assert not (killed / "model").exists(), "it was too fast to be killed"
+    run(corpus, killed, "--resume", processes=processes, **changes)
+    assert metrics(killed) == metrics(tmp_path / "whole")
+    expected, found = weights(tmp_path / "whole"), weights(killed)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        assert torch.equal(value, found[name]), name
+
+
+@pytest.mark.parametrize("negatives", [16, "none"])
+def test_two_processes_are_one_with_the_same_batch(corpus: Path, tmp_path: Path, negatives: Any) -> None:
+    changes = {"dropout": 0.0, "negatives": negatives, "model.lstm.cell_clip": 0.3, "model.lstm.proj_clip": 0.2}
+    run(corpus, tmp_path / "one", **changes)
+    run(corpus, tmp_path / "two", processes=2, **changes)
+    one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
+    assert [line["step"] for line in one] == [line["step"] for line in two]
+    for expected, found in zip(one, two, strict=True):
+        assert found == pytest.approx(expected, rel=2e-5)
+    expected_weights, found_weights = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name, value in expected_weights.items():
+        torch.testing.assert_close(found_weights[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_parts_of_a_batch_are_the_batch(corpus: Path, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "one", dropout=0.0)
+    run(corpus, tmp_path / "four", dropout=0.0, **{"batch.accumulate": 4})
+    for expected, found in zip(metrics(tmp_path / "one"), metrics(tmp_path / "four"), strict=True):
+        assert found == pytest.approx(expected, rel=2e-5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_first(corpus: Path, tmp_path: Path, number: int) -> None:
+    changes = {"steps": 100_000, "checkpoints.every": 1_000_000, "evaluation.every": 0}
+    out = tmp_path / "run"
+    process = subprocess.Popen(command(corpus, out, **changes), stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while not (out / "metrics.jsonl").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(number)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"elmo: interrupted; everything is saved in {out}, --resume goes on" in error
+    (saved,) = (out / "checkpoints").iterdir()
+    step = int(saved.name.removeprefix("step-"))
+    assert step >= 5
+    run(corpus, out, "--resume", **changes | {"steps": step + 5})
+    run(corpus, tmp_path / "whole", **changes | {"steps": step + 5})
+    for name, value in weights(tmp_path / "whole", step + 5).items():
+        assert torch.equal(value, weights(out, step + 5)[name]), name
