@@ -25,7 +25,7 @@ def examples() -> Iterator[str]:
 
 
 def test_every_verb_has_examples() -> None:
-    assert VERBS == ["convert", "embed", "info", "prepare"]
+    assert VERBS == ["convert", "embed", "finetune", "info", "perplexity", "plot", "prepare", "pretrain", "score"]
     found = list(examples())
     for verb in VERBS:
         assert any(f"elmo {verb} " in line for line in found)
@@ -39,7 +39,9 @@ def test_an_example_succeeds(line: str, tmp_path: Path) -> None:
     (tmp_path / "sentences.txt").write_text("\n".join(LINES), encoding="utf-8")
     (tmp_path / "text.txt").write_text("".join(f"Dogs bark. Cat {k} sat, dog {k} ran.\n" for k in range(40)))
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nbank\nthe\n", encoding="utf-8")
-    before = set(tmp_path.iterdir())
+    for name in ("run-a", "run-b"):
+        write_run(tmp_path / name)
+    before = set(tmp_path.rglob("*"))
     ended = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line}"],
         cwd=tmp_path,
@@ -50,7 +52,15 @@ def test_an_example_succeeds(line: str, tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert (set(tmp_path.iterdir()) == before) == (" info " in line)
+    assert (set(tmp_path.rglob("*")) == before) == (" info " in line)
+
+
+def write_run(folder: Path) -> None:
+    """What a training leaves for `elmo plot`."""
+    folder.mkdir()
+    (folder / "run.json").write_text('{"config": {"negatives": 8192}}')
+    loss = '{"step": 100, "tokens": 2000, "loss": 5.5, "forward_loss": 6.0, "backward_loss": 5.0, "rate": 0.2}\n'
+    (folder / "metrics.jsonl").write_text(loss + '{"step": 100, "tokens": 2000, "perplexity": 200.0}\n')
 
 
 def test_every_verb_and_every_option_is_explained() -> None:
@@ -73,11 +83,12 @@ def test_the_version_is_that_of_the_package() -> None:
 def test_help_and_the_import_wait_for_no_heavy_library() -> None:
     program = (
         "import sys, contextlib, io\n"
-        "heavy = {'torch', 'h5py', 'sacremoses', 'numpy', 'safetensors', 'pyarrow'}\n"
+        "heavy = {'torch', 'h5py', 'sacremoses', 'numpy', 'safetensors', 'pyarrow', 'matplotlib'}\n"
         "import elmo\n"
         "print(sorted(heavy & set(sys.modules)))\n"
         "from elmo.cli import main\n"
-        "for arguments in ('--help', '--version', 'embed --help', 'info --help', 'convert --help', 'prepare --help'):\n"
+        "verbs = ('embed', 'info', 'convert', 'prepare', 'plot')\n"
+        "for arguments in ('--help', '--version', *(f'{verb} --help' for verb in verbs)):\n"
         "    sys.argv = ['elmo', *arguments.split()]\n"
         "    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
         "        main()\n"
@@ -86,7 +97,7 @@ def test_help_and_the_import_wait_for_no_heavy_library() -> None:
         "print('torch' in sys.modules)\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout == "[]\n" * 7 + "True\n"
+    assert ended.stdout == "[]\n" * 8 + "True\n"
 
 
 def test_the_public_names_are_there_when_asked_for() -> None:

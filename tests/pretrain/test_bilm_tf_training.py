@@ -7,7 +7,6 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from shared_files import SHARED, needs_shared
 from torch import Tensor
 
 from elmo.model.bilm import BiLM
@@ -19,6 +18,7 @@ from elmo.pretrain.step import accumulate, clip
 from elmo.text.characters import word_ids
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights import bilm_tf
+from shared_files import SHARED, needs_shared
 
 TRAINING = SHARED / "fixtures" / "training"
 TOLERANCE = 5e-6

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from corpora import write_corpus
 from safetensors.torch import load_file
+
+from corpora import write_corpus
 
 WORDS = [f"w{k}" for k in range(60)]
 RECIPE = {

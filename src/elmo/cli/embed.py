@@ -14,8 +14,6 @@ from elmo.cli.lines import Lines
 from elmo.cli.progress import Progress
 from elmo.errors import DataError
 
-_interrupted_by_sigterm = interrupted_by_sigterm  # the name that cli/prepare.py knows
-
 
 def embed(
     input: Annotated[str, typer.Argument(help="A text file, one sentence per line; - is standard input.")],

@@ -20,8 +20,8 @@ def plot(
 
     \b
     Examples:
-      $ elmo plot run
-      $ elmo plot run another-run --output compared.svg
+      $ elmo plot run-a
+      $ elmo plot run-a run-b --output compared.svg
     """
     from elmo.pretrain.plot import plot as write
 

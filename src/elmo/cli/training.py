@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CorpusArgument = Annotated[
     Path,
-    typer.Argument(help="A folder that `elmo prepare` wrote; or tokenised text, one sentence a line: a file or folder."),
+    typer.Argument(help="A folder that `elmo prepare` wrote; or tokenised text, a sentence a line: a file or folder."),
 ]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="A TOML file with (part of) the recipe.")]
 SetOption = Annotated[

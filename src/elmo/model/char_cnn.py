@@ -81,7 +81,7 @@ class Highway(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, F) ─▶ (N, F)."""
-        carry, transform = torch.addmm(self.bias, x, self.weight).chunk(2, dim=1)
+        carry, transform = torch.addmm(self.bias, x, self.weight).to(x.dtype).chunk(2, dim=1)
         return torch.lerp(x, torch.relu(transform), torch.sigmoid(carry))
 
 
@@ -145,7 +145,7 @@ class CharCNN(nn.Module):
         return torch.cat(groups)[torch.argsort(order)]
 
     def _convolve_group(self, ids: Tensor) -> Tensor:
-        characters = self.embedding[ids]  # (N, C', E)
+        characters = nn.functional.embedding(ids, self.embedding)  # (N, C', E)
         n, length, dim = characters.shape
         outputs = []
         for (width, count), weight, bias in zip(self.config.filters, self.filters, self.biases, strict=True):

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from elmo.pretrain.corpus import Corpus, Rows
-from elmo.pretrain.sampler import NEGATIVES, draw, log_expected_count
+from elmo.pretrain.sampler import NEGATIVES, Draw, LogUniform
 from elmo.pretrain.streams import Streams
 from elmo.text.vocabulary import Vocabulary
 
 AHEAD = 8  # batches that are prepared before they are asked for
+FREQUENT = 100_000  # words whose spelling is kept at hand: the table begins with the most frequent ones
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,13 @@ class Batches:
     ) -> None:
         self._words = corpus.words
         self._streams = streams
-        self._n_words = len(vocabulary)
+        self._sampler = LogUniform(len(vocabulary))
         self._targets = corpus.targets(vocabulary)
+        self._distinct_words, self._distinct_targets = _Distinct(len(self._targets)), _Distinct(len(vocabulary))
         self._max_characters = max_characters
+        if max_characters is not None:
+            frequent = np.arange(min(FREQUENT, len(self._words)))
+            self._spelled_frequent = self._words.characters(frequent, max_characters)
         self._negatives = negatives
         self._parts = np.array_split(np.arange(len(streams.own)), accumulate)
 
@@ -86,28 +91,49 @@ class Batches:
         if self._negatives is not None:  # one draw per direction, the same for every process and part
             for direction in range(len(window)):
                 rng = np.random.default_rng([self._streams.seed, NEGATIVES, step, direction])
-                draws.append(draw(rng, self._n_words, self._negatives))
+                draws.append(self._sampler.draw(rng, self._negatives))
         return [self._part(window[:, rows], draws) for rows in self._parts]
 
-    def _part(self, window: Rows, draws: list[Any]) -> Batch:
-        read, predicted = _time_major(window[:, :, :-1]), self._targets[_time_major(window[:, :, 1:])].astype(np.int64)
-        words, inputs = np.unique(read, return_inverse=True)
-        if self._max_characters is None:
-            spelled: npt.NDArray[Any] = self._targets[words].astype(np.int64) + 1  # row 0 of the table is no token
-        else:
-            spelled = self._words.characters(words, self._max_characters)
-        given = torch.from_numpy(spelled), torch.from_numpy(inputs.reshape(read.shape))
+    def _part(self, window: Rows, draws: list[Draw]) -> Batch:
+        words, inputs = self._distinct_words(_time_major(window[:, :, :-1]))
+        targets = self._targets[_time_major(window[:, :, 1:])]
+        spelled = self._spelled(words)
         if not draws:
-            return Batch(*given, torch.from_numpy(predicted))
-        rows = np.unique(np.concatenate([predicted.ravel(), *(draw.words for draw in draws)]))
-        log_q = np.stack([log_expected_count(rows, draw.tries, self._n_words) for draw in draws])
-        return Batch(
-            *given,
-            torch.from_numpy(np.searchsorted(rows, predicted)),
-            torch.from_numpy(rows),
-            torch.from_numpy(np.stack([np.searchsorted(rows, draw.words) for draw in draws])),
-            torch.from_numpy(log_q),
-        )
+            return Batch(*map(torch.from_numpy, (spelled, inputs, targets.astype(np.int64))))
+        predicted, places = self._distinct_targets(targets, *(draw.words for draw in draws))
+        negatives = np.stack([self._distinct_targets.places(draw.words) for draw in draws])
+        log_q = np.stack([self._sampler.log_expected_count(predicted, draw.tries) for draw in draws])
+        return Batch(*map(torch.from_numpy, (spelled, inputs, places, predicted, negatives, log_q)))
+
+    def _spelled(self, words: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Character ids of rising rows of the words' table; or what a model without characters reads."""
+        if self._max_characters is None:
+            return self._targets[words].astype(np.int64) + 1  # row 0 of the table is no token
+        n_frequent = int(np.searchsorted(words, len(self._spelled_frequent)))
+        rare = self._words.characters(words[n_frequent:], self._max_characters)
+        return np.concatenate([self._spelled_frequent[words[:n_frequent]], rare])
+
+
+class _Distinct:
+    """Finds distinct numbers through a table of all possible ones: no sorting."""
+
+    def __init__(self, size: int) -> None:
+        self._place = np.zeros(size, dtype=np.int64)
+
+    def __call__(
+        self, numbers: npt.NDArray[Any], *others: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The distinct ones of all arrays, rising, and the places of the first array's among them."""
+        seen = np.zeros(len(self._place), dtype=np.bool_)
+        for some in (numbers, *others):
+            seen[some] = True
+        distinct = np.flatnonzero(seen)
+        self._place[distinct] = np.arange(len(distinct))
+        return distinct, self.places(numbers)
+
+    def places(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        """Places among the distinct numbers found last."""
+        return self._place[numbers]
 
 
 def _time_major(window: Rows) -> Rows:

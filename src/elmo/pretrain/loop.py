@@ -141,7 +141,7 @@ class Training:
                 self.run.forget_after(self.progress.step)
         if config.compile:
             for lstm in self.bilm.lstms:
-                lstm.plain = True
+                lstm.plain = True  # type: ignore[assignment]
                 lstm.step = torch.compile(lstm.step)  # type: ignore[assignment, arg-type]
 
     def train(self, stop: threading.Event | None = None) -> bool:

@@ -19,7 +19,7 @@ from elmo.pretrain.corpus import BEGIN, END, Rows, Shard
 from elmo.pretrain.parts import Ids, Keys, Lengths, Part, rearranged, write_array
 from elmo.weights.atomic import replacing
 
-RANGE_TOKENS = 8_000_000  # sorted at a time, in memory
+RANGE_TOKENS = 4_000_000  # sorted at a time, in memory
 _CHUNK = 1 << 20
 
 Counts = npt.NDArray[np.int64]

@@ -21,20 +21,32 @@ class Draw:
     tries: int
 
 
-def draw(rng: np.random.Generator, n_words: int, n: int) -> Draw:
-    """Draw n distinct words of a vocabulary of `n_words`."""
-    drawn = np.empty(0, dtype=np.int64)
-    while True:
-        more = np.exp(rng.random(n) * np.log(n_words + 1)).astype(np.int64) - 1
-        drawn = np.concatenate([drawn, np.minimum(more, n_words - 1)])
-        words, first = np.unique(drawn, return_index=True)
-        if len(words) >= n:
-            last = np.sort(first)[n - 1]
-            return Draw(words[first <= last], int(last) + 1)
+class LogUniform:
+    """Draws from a vocabulary of so many words."""
 
+    def __init__(self, n_words: int) -> None:
+        self._n_words = n_words
+        p = np.log1p(1.0 / np.arange(1.0, n_words + 1.0)) / np.log(n_words + 1.0)
+        self._log_missed = np.log1p(-p)  # that one try does not give the word
 
-def log_expected_count(words: npt.NDArray[np.int64], tries: int, n_words: int) -> npt.NDArray[np.float32]:
-    """log Q of these words."""
-    p = np.log1p(1.0 / (words + 1.0)) / np.log(n_words + 1.0)
-    log_q: npt.NDArray[np.float32] = np.log(-np.expm1(tries * np.log1p(-p))).astype(np.float32)
-    return log_q
+    def draw(self, rng: np.random.Generator, n: int) -> Draw:
+        """Draw n distinct words."""
+        never = np.iinfo(np.int64).max
+        first = np.full(self._n_words, never)  # the try that gave each word first
+        tries = 0
+        while True:
+            drawn = np.exp(rng.random(4 * n) * np.log(self._n_words + 1)).astype(np.int64) - 1
+            drawn = np.minimum(drawn, self._n_words - 1)[::-1]  # backwards: of equal ones the first is written last
+            numbers = np.arange(tries + len(drawn) - 1, tries - 1, -1)
+            new = first[drawn] == never
+            first[drawn[new]] = numbers[new]
+            tries += len(drawn)
+            words = np.flatnonzero(first < never)
+            if len(words) >= n:
+                last = int(np.partition(first[words], n - 1)[n - 1])
+                return Draw(words[first[words] <= last], last + 1)
+
+    def log_expected_count(self, words: npt.NDArray[np.int64], tries: int) -> npt.NDArray[np.float32]:
+        """log Q of these words."""
+        log_q: npt.NDArray[np.float32] = np.log(-np.expm1(tries * self._log_missed[words])).astype(np.float32)
+        return log_q
