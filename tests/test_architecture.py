@@ -13,10 +13,10 @@ ALLOWED = {
     "run": {"errors"},
     "text": {"errors"},
     "model": {"errors"},
-    "weights": {"errors", "text", "model"},
+    "weights": {"errors", "config", "text", "model"},
     "embed": {"errors", "text", "model", "weights"},
     "pretrain": {"errors", "config", "run", "text", "model", "weights"},
-    "cli": {"errors", "text", "model", "weights", "embed", "pretrain"},
+    "cli": {"errors", "config", "run", "text", "model", "weights", "embed", "pretrain"},
     "__init__": {"model", "embed"},
     "__main__": {"cli"},
 }

@@ -6,6 +6,7 @@ name. TOML has no null: "none" stands for it.
 
 import dataclasses
 import difflib
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -100,11 +101,10 @@ def _value(kind: Any, value: Any, name: str) -> Any:
         if not isinstance(value, Mapping):
             raise ConfigError(f"{name} is {value!r}; expected a table of its fields")
         return build(kind, value, f"{name}.")
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if kind is float and number:
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
-    if kind is int and number and value == int(value):
+    if kind is int and type(value) is float and value.is_integer():  # 1e4
         return int(value)
-    if kind in (bool, str) and isinstance(value, kind):
+    if kind in (int, bool, str) and type(value) is kind:
         return value
     raise ConfigError(f"{name} is {value!r}; expected {_KINDS[kind]}")

@@ -29,7 +29,6 @@ class Run:
         """A new run; a folder that holds one already is left alone."""
         if (folder / RECORD).exists():
             raise DataError(f"{folder}: holds a run already; --resume goes on with it, or give a new name")
-        folder.mkdir(parents=True, exist_ok=True)
         versions = {name: version(name) for name in ("torch", "numpy")}
         record = {
             "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -37,7 +36,11 @@ class Run:
             **facts,
             "config": dataclasses.asdict(config),
         }
-        (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise DataError(f"{folder}: cannot be written ({error.strerror}); give the run another folder") from None
         return cls(folder)
 
     @classmethod
@@ -50,7 +53,7 @@ class Run:
     @property
     def record(self) -> dict[str, Any]:
         """What was asked for."""
-        record: dict[str, Any] = json.loads((self.folder / RECORD).read_text(encoding="utf-8"))
+        record: dict[str, Any] = _json((self.folder / RECORD).read_text(encoding="utf-8"), str(self.folder / RECORD))
         return record
 
     def add(self, **facts: Any) -> None:
@@ -69,7 +72,7 @@ class Run:
         """Every line of the metrics; one that was being written when the run was killed is left out."""
         path = self.folder / METRICS
         lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
-        return [json.loads(line) for line in lines[:-1]]
+        return [_json(line, f"{path}: line {number}") for number, line in enumerate(lines[:-1], 1)]
 
     def forget_after(self, step: int) -> None:
         """Take back what was logged after a step: a resumed run does it again."""
@@ -78,3 +81,10 @@ class Run:
         temporary = path.with_suffix(".tmp")
         temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
         temporary.replace(path)
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise DataError(f"{where} is damaged: {text[:40]!r} is not JSON; the run cannot be read") from None

@@ -1,15 +1,25 @@
 """Every example of `--help` is run; asking for help costs no torch."""
 
+import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 import elmo as library
+from corpora import write_corpus
 from elmo.cli import app
+from elmo.model.bilm import BiLM
+from elmo.pretrain.config import PretrainConfig
+from elmo.pretrain.corpus import Corpus
+from elmo.pretrain.loop import Training
+from elmo.weights import folder as model_folder
+from elmo.weights.folder import Pretrained
 from embedders import LINES, OPTIONS, WEIGHTS, elmo, embedder, environment
 from models import write_published
 
@@ -32,15 +42,34 @@ def test_every_verb_has_examples() -> None:
     assert len(found) >= 8
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model, a corpus, and a run that was interrupted."""
+    folder = tmp_path_factory.mktemp("files")
+    sentences = [line.split() for line in LINES if line.split()] * 12
+    corpus = write_corpus(folder / "corpus", [sentences], sentences[:3], 9)
+    vocabulary = Corpus.open(corpus).vocabulary
+    bilm = BiLM(replace(embedder().config, n_softmax=len(vocabulary)))
+    model_folder.write(Pretrained(bilm, vocabulary), folder / "model")
+    small = ["steps=2", "batch.size=4", "model.lstm.dim=8", "model.lstm.projection_dim=4", "device=cpu"]
+    config = PretrainConfig.of("tiny", None, small)
+    stop = threading.Event()
+    stop.set()
+    assert not Training(Corpus.open(corpus), folder / "interrupted", config).train(stop)
+    return folder
+
+
 @pytest.mark.parametrize("line", list(examples()))
-def test_an_example_succeeds(line: str, tmp_path: Path) -> None:
+def test_an_example_succeeds(line: str, tmp_path: Path, files: Path) -> None:
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     write_published(tmp_path, OPTIONS, WEIGHTS)
-    embedder().save(tmp_path / "model")
     (tmp_path / "sentences.txt").write_text("\n".join(LINES), encoding="utf-8")
     (tmp_path / "text.txt").write_text("".join(f"Dogs bark. Cat {k} sat, dog {k} ran.\n" for k in range(40)))
     (tmp_path / "words.txt").write_text("<S>\n</S>\n<UNK>\nbank\nthe\n", encoding="utf-8")
     for name in ("run-a", "run-b"):
         write_run(tmp_path / name)
+    if "elmo prepare" in line:
+        shutil.rmtree(tmp_path / "corpus")
     before = set(tmp_path.rglob("*"))
     ended = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line}"],
@@ -52,13 +81,16 @@ def test_an_example_succeeds(line: str, tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert (set(tmp_path.rglob("*")) == before) == (" info " in line)
+    prints = any(f"elmo {verb} " in line for verb in ("info", "perplexity")) or (
+        "elmo score " in line and "--output" not in line and ">" not in line
+    )
+    assert (set(tmp_path.rglob("*")) == before) == prints
 
 
 def write_run(folder: Path) -> None:
     """What a training leaves for `elmo plot`."""
     folder.mkdir()
-    (folder / "run.json").write_text('{"config": {"negatives": 8192}}')
+    (folder / "run.json").write_text('{"negatives": 8192}')
     loss = '{"step": 100, "tokens": 2000, "loss": 5.5, "forward_loss": 6.0, "backward_loss": 5.0, "rate": 0.2}\n'
     (folder / "metrics.jsonl").write_text(loss + '{"step": 100, "tokens": 2000, "perplexity": 200.0}\n')
 
@@ -87,7 +119,7 @@ def test_help_and_the_import_wait_for_no_heavy_library() -> None:
         "import elmo\n"
         "print(sorted(heavy & set(sys.modules)))\n"
         "from elmo.cli import main\n"
-        "verbs = ('embed', 'info', 'convert', 'prepare', 'plot')\n"
+        f"verbs = {VERBS}\n"
         "for arguments in ('--help', '--version', *(f'{verb} --help' for verb in verbs)):\n"
         "    sys.argv = ['elmo', *arguments.split()]\n"
         "    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
@@ -97,7 +129,7 @@ def test_help_and_the_import_wait_for_no_heavy_library() -> None:
         "print('torch' in sys.modules)\n"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout == "[]\n" * 8 + "True\n"
+    assert ended.stdout == "[]\n" * (3 + len(VERBS)) + "True\n"
 
 
 def test_the_public_names_are_there_when_asked_for() -> None:

@@ -20,7 +20,7 @@ Points = tuple[list[float], list[float]]
 def write_run(folder: Path, negatives: int | None = 8192, directions: int = 2, lines: int = 4) -> Path:
     """A run whose figures are easy to say: one line of training per 100 tokens, an evaluation after every other."""
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"config": {"negatives": negatives}}))
+    (folder / "run.json").write_text(json.dumps({"negatives": negatives}))
     metrics: list[dict[str, Any]] = []
     for k in range(1, lines + 1):
         both = {"forward_loss": 9.0 - k, "backward_loss": 8.0 - k}

@@ -544,7 +544,7 @@ def test_reading_and_writing_files_of_the_same_model_agree(tmp_path: Path) -> No
     published = elmo.Embedder(Pretrained(bilm_tf.read(options, weights)))
     saved = elmo.load(tmp_path / "folder", device="cpu")
     assert_same_bits(list(saved.embed(SENTENCES)), list(published.embed(SENTENCES)))
-    with pytest.raises(DataError, match="exists already; give a new name, or remove it first"):
+    with pytest.raises(DataError, match="exists already; give another name, or remove it first"):
         saved.save(tmp_path / "folder")
 
 

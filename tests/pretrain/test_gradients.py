@@ -16,6 +16,7 @@ from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.step import TableRows, accumulate, losses
 from elmo.pretrain.streams import Streams
+from elmo.text.characters import word_ids
 
 BATCH, UNROLL, WORDS = 4, 5, 13
 SCALE = 20.0  # the original's: the gradient is that of loss × T
@@ -142,6 +143,54 @@ def test_every_parameter_s_gradient_is_the_loss_s_slope(name: str, negatives: in
             slope = (above - value(bilm, batch, state)) / (2 * STEP)
             flat[entry] = before
             assert gradient.view(-1)[entry].item() == pytest.approx(slope, rel=1e-4, abs=1e-6), f"{which}[{entry}]"
+
+
+@pytest.mark.parametrize("negatives", [None, 6], ids=["full", "sampled"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_loss_is_that_of_the_text(name: str, negatives: int | None, corpus: Corpus) -> None:
+    """From the window's words alone: each is spelled or looked up, read in its row, and predicts the next one."""
+    bilm = model(name)
+    directions, known = bilm.config.directions, corpus.vocabulary.words
+    window = Streams(corpus, BATCH, UNROLL, seed=5, directions=directions).window(1)
+    text = [[[corpus.words[row] for row in line] for line in way] for way in window]
+    with torch.no_grad():
+        encoder, softmax = bilm.token_encoder, bilm.softmax
+        assert softmax is not None
+
+        def vector(word: str) -> Tensor:
+            if bilm.config.char_cnn is not None:
+                return encoder(torch.from_numpy(word_ids([word], 9)))[0]
+            return encoder.embedding[1 + known.index(word if word in known else "<UNK>")]
+
+        read = [torch.stack([vector(line[t]) for t in range(UNROLL) for line in way]) for way in text]
+        hidden = bilm.read(torch.stack(read), [BATCH] * UNROLL, carried(bilm))[0][-1]
+        table = encoder.embedding[1:] if softmax.weight is None else softmax.weight
+        wanted = torch.zeros(directions, dtype=torch.float64)
+        for direction, way in enumerate(text):
+            rng = np.random.default_rng([5, 2, 1, direction])
+            drawn, tries = one_by_one(rng, WORDS, negatives) if negatives else (list(range(WORDS)), None)
+            for place, h in enumerate(hidden[direction]):
+                word = way[place % BATCH][place // BATCH + 1]
+                target = known.index(word if word in known else "<UNK>")
+                words = [target, *(k for k in drawn if k != target)]
+                scores = table[words] @ h + softmax.bias[words]
+                if tries is not None:
+                    p = np.log((np.array(words) + 2) / (np.array(words) + 1)) / np.log(WORDS + 1)
+                    scores -= torch.from_numpy(np.log(1 - (1 - p) ** tries))
+                wanted[direction] -= torch.log_softmax(scores, dim=0)[0]
+    (batch,) = batches(bilm, corpus, negatives)
+    each, _ = losses(bilm, batch, carried(bilm), 0.0, TableRows())
+    torch.testing.assert_close(each, wanted, rtol=1e-6 if negatives else 1e-12, atol=0.0)  # log Q is float32
+
+
+def one_by_one(rng: np.random.Generator, n_words: int, n: int) -> tuple[list[int], int]:
+    """Log-uniform words until n distinct ones were seen, and how many tries that took."""
+    seen: set[int] = set()
+    tries = 0
+    while len(seen) < n:
+        seen.add(min(int(np.exp(rng.random() * np.log(n_words + 1))) - 1, n_words - 1))
+        tries += 1
+    return sorted(seen), tries
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elmo.model import softmax
 from elmo.pretrain.loss import full_softmax, sampled_softmax
-from elmo.pretrain.sampler import draw, log_expected_count
+from elmo.pretrain.sampler import LogUniform
 
 Loss = Callable[["Problem"], Tensor]
 
@@ -210,23 +210,24 @@ def text(words: int, n: int, dim: int) -> Problem:
 
 
 def drawn(case: Problem, rng: np.random.Generator, n: int) -> Problem:
-    words = len(case.weight)
-    found = draw(rng, words, n)
-    log_q = torch.from_numpy(log_expected_count(np.arange(words), found.tries, words)).double()
+    sampler = LogUniform(len(case.weight))
+    found = sampler.draw(rng, n)
+    log_q = torch.from_numpy(sampler.log_expected_count(np.arange(len(case.weight)), found.tries)).double()
     return case._replace(negatives=torch.from_numpy(found.words), log_q=log_q)
 
 
 def test_the_drawn_words_estimate_the_partition() -> None:
-    """Σ exp(s) / Q over a draw is Σ exp(s) over all words on average: 1,500 draws, within 1.5 %."""
+    """Σ exp(s) / Q over a draw is on average nearly Σ exp(s) over all words. Not quite: Q takes the tries for given,
+    which depend on the draw, and 120 of 300 words come out 0.7 % too high. Within 2 %, over 1,500 draws."""
     case = text(words=300, n=6, dim=8)
     scores = (case.hidden @ case.weight.t() + case.bias).detach()
     wanted = scores.exp().sum(dim=1)
     rng = np.random.default_rng(0)
     total = torch.zeros_like(wanted)
     for _ in range(1500):
-        one = drawn(case, rng, 60)
+        one = drawn(case, rng, 120)
         total += (scores[:, one.negatives] - one.log_q[one.negatives]).exp().sum(dim=1) / 1500
-    torch.testing.assert_close(total, wanted, rtol=0.015, atol=0.0)
+    torch.testing.assert_close(total, wanted, rtol=0.02, atol=0.0)
 
 
 def test_the_mean_gradient_is_nearly_the_full_one_s() -> None:

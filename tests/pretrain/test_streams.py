@@ -52,8 +52,8 @@ def texts(shard: int, lengths: Sequence[int], reverse: bool) -> list[Sentence]:
 def cut(words: Sequence[str], reverse: bool) -> list[Sentence]:
     """Words ─▶ sentences; the last may be cut short."""
     first = "</S>" if reverse else "<S>"
-    starts = [k for k, word in enumerate(words) if word == first or k == 0]
-    return [tuple(words[a:b]) for a, b in zip(starts, [*starts[1:], len(words)], strict=True)]
+    ends = [k for k in range(1, len(words)) if words[k] == first] + [len(words)]
+    return [tuple(words[a:b]) for a, b in zip([0, *ends], ends, strict=False) if a < b]
 
 
 def read_shard(text: list[str], shard: int, lengths: Sequence[int], batch: int, reverse: bool) -> list[Sentence] | None:
@@ -245,8 +245,8 @@ def test_text_for_less_than_one_batch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
         Streams(corpus, 4, 7)
     assert str(refused.value) == (
-        f"{tmp_path / 'corpus'}: 30 training tokens, fewer than one batch of 4 × 8; "
-        "expected more text, a smaller batch.size or fewer --shards"
+        f"{tmp_path / 'corpus'}: 30 training tokens in 2 shards do not fill one batch of 4 rows × 8 "
+        "tokens; expected more text, a smaller batch.size or fewer shards"
     )
     assert Streams(corpus, 4, 6).window(0).shape == (2, 4, 7)
     with pytest.raises(DataError, match=r"30 training tokens"):

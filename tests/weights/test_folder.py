@@ -209,7 +209,7 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path: Path) -> None:
     bilm, _ = small(tmp_path / "published")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "precious.txt").write_text("keep")
-    with pytest.raises(DataError, match=r"model: exists already; give a new name, or remove it first"):
+    with pytest.raises(DataError, match=r"model: exists already; give another name, or remove it first"):
         folder.write(Pretrained(bilm), tmp_path / "model")
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["precious.txt"]
 
@@ -277,9 +277,9 @@ def test_nothing_is_left_when_the_user_stops_it(tmp_path: Path, monkeypatch: pyt
     ("field", "message"),
     [
         ("n_sotfmax", "unknown field 'n_sotfmax'; did you mean 'n_softmax'?"),
-        ("lstm.cell_clp", "unknown field 'cell_clp'; did you mean 'cell_clip'?"),
-        ("lstm.projection", "unknown field 'projection'; did you mean 'projection_dim'?"),
-        ("char_cnn.n_highways", "unknown field 'n_highways'; did you mean 'n_highway'?"),
+        ("lstm.cell_clp", "unknown field 'lstm.cell_clp'; did you mean 'lstm.cell_clip'?"),
+        ("lstm.projection", "unknown field 'lstm.projection'; did you mean 'lstm.projection_dim'?"),
+        ("char_cnn.n_highways", "unknown field 'char_cnn.n_highways'; did you mean 'char_cnn.n_highway'?"),
         ("hidden_size", "unknown field 'hidden_size'; known are lstm, char_cnn, n_words, n_softmax"),
     ],
 )
@@ -293,14 +293,14 @@ def test_an_unknown_field_is_refused_with_the_nearest_name(written: Path, field:
     ("change", "message"),
     [
         ({"lstm.dim": 0}, "lstm.dim is 0; expected a whole number of at least 1"),
-        ({"lstm.cell_clip": -3}, "lstm.cell_clip is -3; expected a positive number, or null"),
+        ({"lstm.cell_clip": -3}, "lstm.cell_clip is -3.0; expected a positive number, or null"),
         ({"char_cnn.activation": "elu"}, "char_cnn.activation is 'elu'; expected one of relu, tanh"),
         ({"n_words": 5}, "a biLM reads either characters (char_cnn) or words (n_words)"),
         ({"char_cnn": None}, "a biLM reads either characters (char_cnn) or words (n_words)"),
-        ({"lstm": None}, "not the config of a biLM"),
+        ({"lstm": None}, "lstm is None; expected a table of its fields"),
         ({"lstm.dim": "64"}, "lstm.dim is '64'; expected a whole number"),
-        ({"char_cnn.filters": [3]}, "not the config of a biLM"),
-        ({"char_cnn.filters": None}, "not the config of a biLM"),
+        ({"char_cnn.filters": [3]}, "char_cnn.filters[0] is 3; expected a list"),
+        ({"char_cnn.filters": None}, "char_cnn.filters is None; expected a list"),
     ],
 )
 def test_a_config_that_cannot_be(written: Path, change: dict[str, Any], message: str) -> None:
@@ -312,9 +312,9 @@ def test_a_config_that_cannot_be(written: Path, change: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("lstm.dim", 8.0),
+        ("lstm.dim", 8.5),
         ("lstm.projection_dim", 2.5),
-        ("lstm.n_layers", 2.0),
+        ("lstm.n_layers", 2.5),
         ("char_cnn.embedding_dim", 0),
         ("char_cnn.embedding_dim", None),
         ("char_cnn.embedding_dim", "four"),
@@ -322,7 +322,7 @@ def test_a_config_that_cannot_be(written: Path, change: dict[str, Any], message:
         ("char_cnn.n_highway", -1),
         ("char_cnn.n_characters", None),
         ("char_cnn.n_characters", -1),
-        ("char_cnn.filters", [[1.0, 2]]),
+        ("char_cnn.filters", [[1.5, 2]]),
         ("n_softmax", "many"),
         ("n_softmax", -1),
     ],
@@ -339,7 +339,7 @@ def test_numbers_that_cannot_be_are_refused_in_one_line(written: Path, field: st
         (b"{", r"config\.json: not JSON \("),
         (b"\xff\xfe", r"config\.json: not JSON \("),
         (b"[1]", r"config\.json: expected a JSON object, found list"),
-        (b"{}", r"config\.json: not the config of a biLM \('lstm'\); expected 'lstm' and 'char_cnn'"),
+        (b"{}", r"config\.json: not the config of a biLM; expected 'lstm' and 'char_cnn'"),
     ],
 )
 def test_a_config_that_is_none(written: Path, content: bytes, message: str) -> None:

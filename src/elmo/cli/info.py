@@ -32,7 +32,7 @@ def info(model: ModelArgument) -> None:
         encoder = [f"a table of {config.n_words:,} words"]
     projection = f"projection {lstm.projection_dim}, {clip(lstm.proj_clip)}" if lstm.dim != lstm.projection_dim else ""
     stack = [
-        f"2 directions × {lstm.n_layers}",
+        f"{config.directions} direction{'s' if config.bidirectional else ''} × {lstm.n_layers}",
         f"cell {lstm.dim}, {clip(lstm.cell_clip)}",
         projection,
         "skip connections" if lstm.use_skip_connections else "no skip connections",

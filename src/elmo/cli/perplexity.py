@@ -48,7 +48,8 @@ def perplexity(
     read = source.read(model, softmax=True)
     if read.bilm.softmax is None or read.vocabulary is None:
         raise WeightsError(
-            f"{model}: has no softmax, so it predicts no words; published HDF5 files have none. `elmo finetune` trains one"
+            f"{model}: has no softmax, so it predicts no words; published HDF5 files have none. "
+            f"`elmo finetune` trains one"
         )
     with tempfile.TemporaryDirectory() as temporary:
         text = corpus_at(corpus, Path(temporary) / "corpus", tokenizer=tokenizer)

@@ -28,7 +28,9 @@ def pretrain(
     vocabulary: VocabularyOption = None,
     resume: ResumeOption = False,
 ) -> None:
-    """Train a biLM: the original's recipe unless told otherwise, on a CPU, a GPU, or many (torchrun -m elmo pretrain …).
+    """Train a biLM: the original's recipe unless told otherwise.
+
+    On a CPU, a GPU, or many: torchrun --nproc-per-node 8 -m elmo pretrain CORPUS OUT …
 
     The fields of a recipe are those of elmo.pretrain.config.PretrainConfig; steps, epochs and seed stand at the top.
     Ctrl-C and SIGTERM save first; --resume goes on as if nothing had happened.
@@ -36,7 +38,7 @@ def pretrain(
     \b
     Examples:
       $ elmo pretrain corpus run --preset tiny --set steps=4 --set batch.size=4
-      $ elmo pretrain corpus run --resume --set steps=8
+      $ elmo pretrain corpus interrupted --resume
     """
     from elmo.pretrain.distributed import joined
     from elmo.pretrain.loop import MODEL, Training

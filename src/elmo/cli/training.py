@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from elmo.pretrain.config import PretrainConfig
-    from elmo.pretrain.loop import Plan
+    from elmo.pretrain.plan import Plan
 
 CorpusArgument = Annotated[
     Path,

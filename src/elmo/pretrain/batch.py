@@ -133,7 +133,8 @@ class _Distinct:
 
     def places(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Places among the distinct numbers found last."""
-        return self._place[numbers]
+        places: npt.NDArray[np.int64] = self._place[numbers]
+        return places
 
 
 def _time_major(window: Rows) -> Rows:

@@ -21,6 +21,7 @@ class BatchConfig:
     size: int = 128  # B: rows of text, over all processes
     unroll: int = 20  # T: tokens of each row, through which gradients flow
     same_text: bool = False  # both directions read the same sentences in a step; the original's are independent
+    restart: float = 0.0  # the share of rows whose state begins at zeros again in a step; the original's never does
     accumulate: int = 1  # the rows are computed in so many parts: less memory, the same gradient
 
 
@@ -104,8 +105,9 @@ class PretrainConfig:
         }.items():
             if at_least < 0:
                 raise ConfigError(f"{name} is {at_least}; expected 0 or more")
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout is {self.dropout}; expected 0 or more, and less than 1")
+        for name, share in {"dropout": self.dropout, "batch.restart": self.batch.restart}.items():
+            if not 0 <= share < 1:
+                raise ConfigError(f"{name} is {share}; expected 0 or more, and less than 1")
         if self.batch.size % self.batch.accumulate:
             raise ConfigError(
                 f"batch.size is {self.batch.size}, batch.accumulate {self.batch.accumulate}; expected equal parts"
@@ -117,9 +119,10 @@ class PretrainConfig:
     ) -> "PretrainConfig":
         """Defaults ◀ preset ◀ file ◀ assignments; a fine-tuning's defaults are one epoch's."""
         values = cls(model=BiLMConfig.preset(preset), **(FINETUNING if finetuning else {})).values()
-        if file is not None:
-            values = merged(values, read_toml(file))
-        return build(cls, merged(values, settings(assignments)))
+        values = merged(merged(values, read_toml(file) if file is not None else {}), settings(assignments))
+        if values["model"]["char_cnn"] in (None, "none"):
+            values["model"]["n_words"] = 1  # as many as the corpus has, once it is known: see `for_vocabulary`
+        return build(cls, values)
 
     def values(self) -> dict[str, Any]:
         """Every field, as JSON would give it back."""

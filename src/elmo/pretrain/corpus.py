@@ -58,6 +58,10 @@ class Words:
         start = int(self._starts[row])
         return self._bytes[start : start + int(self._lengths[row])].tobytes().decode("utf-8")
 
+    def begin_with(self, lines: bytes) -> bool:
+        """Whether these are the first words, one a line."""
+        return self._bytes[: len(lines)].tobytes() == lines
+
     def __iter__(self) -> Iterator[str]:
         return (self[row] for row in range(len(self)))
 
@@ -98,8 +102,9 @@ class Corpus:
     @cached_property
     def words(self) -> Words:
         """Every distinct word."""
-        words = Words(self._existing(WORDS))
-        if len(words) != self.manifest["words"]:
+        path = self._existing(WORDS)
+        words = Words(path) if path.stat().st_size else ()
+        if not isinstance(words, Words) or len(words) != self.manifest["words"]:
             raise DataError(
                 f"{self.folder / WORDS}: {len(words)} words, {self.manifest['words']} when it was prepared; "
                 f"the file has changed. Prepare the text again"
@@ -108,8 +113,11 @@ class Corpus:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words that are predicted."""
-        return Vocabulary.read(self._existing(VOCABULARY))
+        """The words that are predicted: the head of the table of all words."""
+        path = self._existing(VOCABULARY)
+        if not self.words.begin_with(path.read_bytes()):
+            raise DataError(f"{path}: not the first lines of {WORDS}; it has changed. Prepare the text again")
+        return Vocabulary.read(path)
 
     @cached_property
     def digest(self) -> str:

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from elmo.errors import ConfigError, DataError, ElmoError, WeightsError
 from elmo.model.bilm import BiLM
-from elmo.model.device import device_named, memory_available
+from elmo.model.device import device_named
 from elmo.model.lstm import State
-from elmo.pretrain import checkpoint, memory
+from elmo.pretrain import checkpoint
 from elmo.pretrain.batch import Batches
 from elmo.pretrain.checkpoint import Checkpoint
 from elmo.pretrain.config import PretrainConfig
@@ -29,6 +29,7 @@ from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.evaluate import Perplexity, perplexity
 from elmo.pretrain.optimizer import Optimizer, rate
+from elmo.pretrain.plan import Plan
 from elmo.pretrain.step import accumulate, clip, tables_of
 from elmo.pretrain.streams import Streams
 from elmo.run import METRICS, RECORD, Run
@@ -37,23 +38,8 @@ from elmo.weights import folder
 from elmo.weights.folder import Pretrained
 
 CHECKPOINTS, MODEL = "checkpoints", "model"
-DROPOUT = 3  # what random numbers are for: see streams.SHUFFLE
+DROPOUT, RESTART = 3, 4  # what random numbers are for: see streams.SHUFFLE
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is printed before the first step."""
-
-    parameters: int
-    softmax_parameters: int
-    tokens_per_step: int
-    steps: int
-    steps_per_epoch: float
-    negatives: int | None
-    device: str
-    bytes_needed: int
-    bytes_available: int | None
 
 
 class Report(Protocol):
@@ -129,13 +115,12 @@ class Training:
         )  # fmt: skip
         self.state = self.bilm.zero_state(len(own))
         self.progress = Progress(sums=[0.0] * directions)
-        steps = config.steps or math.ceil(config.epochs * self.streams.windows_per_epoch)
-        self.plan = self._plan(steps, negatives)
+        self.plan = Plan.of(config, self.bilm, self.streams, self.device, self.world.size)
         if saved is not None:
             self._restore(saved, own)
         if self.world.rank == 0:
             if saved is None:
-                self.run = Run.begin(out, config, corpus=str(corpus.folder), corpus_digest=corpus.digest)
+                self.run = Run.begin(out, config, corpus=str(corpus.folder), negatives=negatives)
             else:
                 self.run = Run.open(out)
                 self.run.forget_after(self.progress.step)
@@ -157,6 +142,7 @@ class Training:
         while progress.step < self.plan.steps and not (interrupted or exhausted):
             parts = [part.to(self.device) for part in next(batches)]
             torch.manual_seed(self._seed(progress.step))
+            self._restart_some(progress.step)
             pace = rate(config.optimizer, progress.step, self.plan.steps)
             losses, self.state = accumulate(
                 self.bilm, parts, self.state,
@@ -259,26 +245,19 @@ class Training:
         self.state = State(*(tensors.pop(f"state.{part}")[:, :, rows].to(self.device) for part in ("h", "c")))
         self.optimizer.restore({name.removeprefix("optimizer."): value for name, value in tensors.items()})
 
-    def _plan(self, steps: int, negatives: int | None) -> Plan:
-        config, device = self.config, self.device
-        softmax = sum(p.numel() for name, p in self.bilm.named_parameters() if name.startswith("softmax."))
-        return Plan(
-            parameters=self.bilm.n_parameters(),
-            softmax_parameters=softmax,
-            tokens_per_step=config.batch.size * config.batch.unroll,
-            steps=steps,
-            steps_per_epoch=self.streams.windows_per_epoch,
-            negatives=negatives,
-            device=str(device),
-            bytes_needed=memory.bytes_needed(config, self.bilm, device.type, self.world.size),
-            bytes_available=memory_available(device),
-        )
-
     # During training
 
     def _seed(self, step: int) -> int:
         sequence = np.random.SeedSequence([self.config.seed, DROPOUT, step, self.world.rank])
         return int(sequence.generate_state(1, np.uint64)[0] >> 1)
+
+    def _restart_some(self, step: int) -> None:
+        """Some rows of text begin at zeros again, as a sentence that is embedded by itself will."""
+        if self.config.batch.restart:
+            rng = np.random.default_rng([self.config.seed, RESTART, step])
+            chosen = rng.random(self.config.batch.size) < self.config.batch.restart  # the same for all processes
+            kept = torch.from_numpy(~chosen[self.streams.own.start : self.streams.own.stop]).to(self.device)
+            self.state = State(*(part * kept[:, None] for part in self.state))
 
     def _count(self, step: int, values: Tensor) -> None:
         *losses, norm = values.tolist()

@@ -55,7 +55,7 @@ def draw(folders: Sequence[Path]) -> "Figure":
         evaluated = [line for line in lines if "perplexity" in line]
         if not trained and not evaluated:
             raise DataError(f"{run.folder}: no metrics yet; a run logs its first after log_every steps")
-        name = "loss" if run.record["config"]["negatives"] is None else "sampled loss"
+        name = "loss" if run.record["negatives"] is None else "sampled loss"
         names.add(name)
         look: dict[str, Any] = {"color": f"C{number}"}
         of = f"{run.folder}: " if len(runs) > 1 else ""

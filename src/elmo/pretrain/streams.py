@@ -44,8 +44,8 @@ class Streams:
         if self.columns_per_epoch <= steps:
             found = sum(len(shard) for shard in corpus.train)
             raise DataError(
-                f"{corpus.folder}: {found:,} training tokens, fewer than one batch of {batch} × {steps + 1}; "
-                f"expected more text, a smaller batch.size or fewer --shards"
+                f"{corpus.folder}: {found:,} training tokens in {len(corpus.train)} shards do not fill one batch of "
+                f"{batch} rows × {steps + 1} tokens; expected more text, a smaller batch.size or fewer shards"
             )
 
     @property

@@ -17,7 +17,7 @@ def corpus_at(
     if world.rank == 0 and not (cache / MANIFEST).exists():
         prepare(
             path, cache, vocabulary=vocabulary, tokenizer=tokenizer,
-            sentences="lines", deduplicate=False, heldout="0", min_count=1,
+            sentences="lines", shuffle=False, deduplicate=False, heldout="0", min_count=1,
         )  # fmt: skip
     world.barrier()
     return Corpus.open(cache)

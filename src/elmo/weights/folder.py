@@ -85,12 +85,13 @@ def fill(folder: Path, model: Pretrained) -> None:
 def config_of(values: dict[str, Any], where: Path) -> BiLMConfig:
     """A config.json's content, checked: unknown fields are refused with the nearest name."""
     values = {name: value for name, value in values.items() if name not in ("model_type", "architectures")}
-    if "lstm" not in values:
-        raise WeightsError(f"{where}: not the config of a biLM; expected 'lstm' and 'char_cnn'")
     try:
-        return build(BiLMConfig, {"char_cnn": None, **values})
+        config = build(BiLMConfig, values)
     except ConfigError as error:
         raise WeightsError(f"{where}: {error}") from None
+    if "lstm" not in values:
+        raise WeightsError(f"{where}: not the config of a biLM; expected 'lstm' and 'char_cnn'")
+    return config
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class _LSTM(torch.autograd.Function):
             torch.mul(cell.tanh(), o, out=hidden[:, step])
             output = hidden[:, step]
             if w_projection is not None:
-                output = torch.bmm(output.to(low), w_projection)
+                output = torch.bmm(output.to(low), w_projection).to(h.dtype)
                 if proj_clip is not None:
                     output.clamp_(-proj_clip, proj_clip)
             outputs[:, step] = output

@@ -1,14 +1,55 @@
-"""How much memory a training step will need, before the first one is tried."""
+"""What a run will be, said before its first step: its size, its length, and whether it will fit in memory."""
+
+import math
+from dataclasses import dataclass
+
+import torch
 
 from elmo.model.bilm import BiLM
+from elmo.model.device import memory_available
 from elmo.model.softmax import SCORES_AT_ONCE
 from elmo.pretrain.config import PretrainConfig
+from elmo.pretrain.streams import Streams
 
 # Numbers kept for the gradient, as multiples of a layer's width: counted in `ProjectedLSTM.forward` and `CharCNN`, and
 # compared with what was measured (benchmarks/RESULTS.md).
 CELLS_PER_TOKEN = 18  # of H: gates before and after, cells, outputs
 FILTERS_PER_WORD = 12  # of F: filters, highways and their gradients
 OPTIMIZER_COPIES = {"adagrad": 1, "adam": 2, "adamw": 2}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is printed before the first step."""
+
+    parameters: int
+    softmax_parameters: int
+    tokens_per_step: int
+    steps: int
+    steps_per_epoch: float
+    negatives: int | None
+    device: str
+    bytes_needed: int
+    bytes_available: int | None
+
+    @classmethod
+    def of(
+        cls, config: PretrainConfig, bilm: BiLM, streams: Streams, device: torch.device, processes: int = 1
+    ) -> "Plan":
+        """The plan of a recipe for this model and text."""
+        assert bilm.config.n_softmax is not None
+        softmax = sum(p.numel() for name, p in bilm.named_parameters() if name.startswith("softmax."))
+        return cls(
+            parameters=bilm.n_parameters(),
+            softmax_parameters=softmax,
+            tokens_per_step=config.batch.size * config.batch.unroll,
+            steps=config.steps or math.ceil(config.epochs * streams.windows_per_epoch),
+            steps_per_epoch=streams.windows_per_epoch,
+            negatives=config.sampled(bilm.config.n_softmax),
+            device=str(device),
+            bytes_needed=bytes_needed(config, bilm, device.type, processes),
+            bytes_available=memory_available(device),
+        )
 
 
 def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int = 1) -> int:
