@@ -1,7 +1,7 @@
 """What README and docs show is run: Python blocks against the output below them, commands for their exit code.
 
 They run in a folder that holds what they name: the published small model, with random weights, in the cache, as
-`weights.hdf5` + `options.json` and as the folder `model`; `sentences.txt` and `words.txt`.
+`weights.hdf5` + `options.json` and as the folder `model`; `sentences.txt`, `words.txt`, and `news.txt` to train on.
 """
 
 import contextlib
@@ -48,6 +48,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         bilm_tf.write(bilm, where / "options.json", where / "weights.hdf5")
     Embedder(Pretrained(bilm)).save(folder / "model")
     (folder / "sentences.txt").write_text("The bank raised its rates.\n\nShe sat on the bank.\n", encoding="utf-8")
+    lines = (f"The {k} dogs of street {k % 7} ran. Dr. Lee saw {k % 5} of them!" for k in range(400))
+    (folder / "news.txt").write_text("\n".join(lines), encoding="utf-8")
     (folder / "words.txt").write_text("<S>\n</S>\n<UNK>\nbank\nthe\n", encoding="utf-8")
     return folder
 

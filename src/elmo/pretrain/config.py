@@ -139,4 +139,11 @@ class PretrainConfig:
         return self.negatives if self.negatives is not None and 2 * self.negatives < n_words else None
 
 
-FINETUNING: dict[str, Any] = {"epochs": 1.0}  # of a trained model on a domain's text (paper, section 3.4)
+# Of a trained model on a domain's text: one epoch (paper, section 3.4). Adam gained more in it than the original's
+# Adagrad (experiments/RESULTS.md).
+FINETUNING: dict[str, Any] = {
+    "epochs": 1.0,
+    "optimizer": OptimizerConfig(
+        name="adam", rate=1e-3, clip_norm=1.0, loss_times_unroll=False, schedule="linear", warmup_steps=10
+    ),
+}

@@ -115,11 +115,15 @@ def accumulate(
         if table.grad is not None:  # a shared table under the full softmax
             table.grad.index_add_(0, rows, values)
         else:
-            table.grad = torch.sparse_coo_tensor(
-                rows[None], values, table.shape, is_coalesced=True, check_invariants=False
-            )
+            table.grad = sparse_rows(rows, values, table)
     world.sum([total])
     return total / n_tokens, State(*(torch.cat(ends, dim=2) for ends in zip(*after, strict=True)))
+
+
+def sparse_rows(rows: Tensor, values: Tensor, like: Tensor) -> Tensor:
+    """A sparse tensor of these rows, rising and each there once, which needs no check."""
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
+        return torch.sparse_coo_tensor(rows[None], values, like.shape, is_coalesced=True)
 
 
 def clip(parameters: Sequence[Tensor], limit: float | None) -> Tensor:
