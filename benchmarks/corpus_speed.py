@@ -2,8 +2,8 @@
 
     python benchmarks/corpus_speed.py TEXT CORPUS [--jobs 2] [--tokenizer moses]
 
-TEXT is prepared into a temporary folder and forgotten; CORPUS is a prepared one, whose batches are made as training asks
-for them: two independent directions, distinct words and their characters, 8,192 negatives each, across changes of shard.
+TEXT is prepared into a temporary folder and forgotten; CORPUS is a prepared one, whose batches are made as training
+asks for them: two independent directions, distinct words and their characters, 8,192 negatives each.
 """
 
 import argparse

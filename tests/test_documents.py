@@ -26,15 +26,14 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
-def blocks(path: Path, language: str) -> list[tuple[str, str | None]]:
-    """The blocks of a language, each with the text block that follows it at once."""
+def blocks(path: Path) -> list[tuple[str, str, str | None]]:
+    """Language and content of every block, each with the text block that follows it at once."""
     text = path.read_text(encoding="utf-8")
     found = list(BLOCK.finditer(text))
     result = []
     for block, following in zip(found, [*found[1:], None], strict=False):
-        if block[1] == language:
-            shown = following and following[1] == "text" and not text[block.end() : following.start()].strip()
-            result.append((block[2], following[2] if shown and following else None))
+        shown = following and following[1] == "text" and not text[block.end() : following.start()].strip()
+        result.append((block[1], block[2], following[2] if shown and following else None))
     return result
 
 
@@ -55,31 +54,25 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_python_blocks_print_what_they_show(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_shown_works(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From top to bottom: what a command makes, the next block may use."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("ELMO_CACHE", str(place / "cache"))
     monkeypatch.setenv("ELMO_OFFLINE", "1")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     names: dict[str, object] = {}
-    for code, expected in blocks(path, "python"):
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(code, str(path), "exec"), names)
-        if expected is not None:
-            assert printed.getvalue() == expected
-
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_commands_succeed(path: Path, place: Path) -> None:
-    environment = os.environ | {
-        "ELMO_CACHE": str(place / "cache"),
-        "ELMO_OFFLINE": "1",
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-    }
-    for code, _ in blocks(path, "console"):
-        for line in code.splitlines():
-            if line.startswith("$ elmo "):
-                done = subprocess.run(line[2:], shell=True, cwd=place, env=environment, capture_output=True, text=True)
-                assert done.returncode == 0, f"{line}\n{done.stderr}"
+    for language, code, expected in blocks(path):
+        if language == "python":
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code, str(path), "exec"), names)
+            if expected is not None:
+                assert printed.getvalue() == expected
+        elif language == "console":
+            for line in code.splitlines():
+                if line.startswith("$ elmo "):
+                    done = subprocess.run(line[2:], shell=True, capture_output=True, text=True)
+                    assert done.returncode == 0, f"{line}\n{done.stderr}"
 
 
 @pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
@@ -90,5 +83,6 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 def test_the_readme_has_blocks_to_run() -> None:
     readme = ROOT / "README.md"
-    assert sum(expected is not None for _, expected in blocks(readme, "python")) >= 1
-    assert sum(line.startswith("$ elmo ") for code, _ in blocks(readme, "console") for line in code.splitlines()) >= 3
+    assert sum(language == "python" and expected is not None for language, _, expected in blocks(readme)) >= 1
+    commands = [line for language, code, _ in blocks(readme) if language == "console" for line in code.splitlines()]
+    assert sum(line.startswith("$ elmo ") for line in commands) >= 3

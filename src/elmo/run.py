@@ -5,9 +5,12 @@
 """
 
 import dataclasses
+import errno
 import json
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,11 +39,9 @@ class Run:
             **facts,
             "config": dataclasses.asdict(config),
         }
-        try:
+        with _written(folder / RECORD):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise DataError(f"{folder}: cannot be written ({error.strerror}); give the run another folder") from None
         return cls(folder)
 
     @classmethod
@@ -60,12 +61,14 @@ class Run:
         """Add facts to the record."""
         path = self.folder / RECORD
         temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps({**self.record, **facts}, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        with _written(path):
+            temporary.write_text(json.dumps({**self.record, **facts}, indent=1) + "\n", encoding="utf-8")
+            temporary.replace(path)
 
     def log(self, **values: Any) -> None:
         """Add a line to the metrics."""
-        with (self.folder / METRICS).open("a", encoding="utf-8") as file:
+        path = self.folder / METRICS
+        with _written(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(values) + "\n")
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -79,8 +82,18 @@ class Run:
         kept = [line for line in self.metrics() if line["step"] <= step]
         path = self.folder / METRICS
         temporary = path.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        temporary.replace(path)
+        with _written(path):
+            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+            temporary.replace(path)
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = "the disk is full; make room first" if error.errno == errno.ENOSPC else error.strerror
+        raise DataError(f"{path}: cannot be written: {what}") from None
 
 
 def _json(text: str, where: str) -> Any:

@@ -328,7 +328,7 @@ def test_the_processes_parts_add_up_to_the_whole(
         found = perplexity(known.bilm, known.vocabulary, corpus, every, carried=carried, world=World(rank, size))
         assert found.tokens == whole.tokens
         for name in ("forward", "backward", "as_bilm_tf", "unknown"):
-            assert getattr(found, name) == pytest.approx(getattr(whole, name), rel=1e-12)
+            assert getattr(found, name) == pytest.approx(getattr(whole, name), rel=1e-6)
 
 
 def rows_read(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> list[list[list[list[str]]]]:

@@ -44,6 +44,7 @@ MODEL = [
     "model.char_cnn.filters=[[1, 4], [2, 6]]",
     "model.char_cnn.max_characters_per_token=12",
 ]
+LONGER = ["steps=40", "negatives=none", "dropout=0.0"]  # enough to gain something
 VOCABULARY_SIZE = 18
 
 
@@ -136,7 +137,7 @@ def test_a_model_with_its_softmax_is_trained_on(home: Path, domain: Corpus, tmp_
     model = with_softmax(home)
     assert model.vocabulary is not None
     before = perplexity(model.bilm, model.vocabulary, domain, domain.heldout)
-    change = done(finetune(model, domain, tmp_path, recipe("steps=30", "dropout=0.0")))
+    change = done(finetune(model, domain, tmp_path, recipe(*LONGER)))
     assert change.before == before
     assert change.after.mean < 0.8 * change.before.mean
     assert change.after.forward < change.before.forward
@@ -152,7 +153,7 @@ def test_a_model_with_its_softmax_is_trained_on(home: Path, domain: Corpus, tmp_
     assert change.after.unknown == change.before.unknown == unknown / change.after.tokens
     assert not (tmp_path / "softmax").exists()
     record = json.loads((tmp_path / "run.json").read_text())
-    assert record["before"] == dataclasses.asdict(before)
+    assert record["start"] == dataclasses.asdict(before)
 
 
 def test_one_epoch_unless_told_otherwise(home: Path, domain: Corpus, tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ def test_a_new_softmax_is_trained_first(home: Path, domain: Corpus, tmp_path: Pa
     model = without_softmax(home)
     assert model.bilm.softmax is None
     given = {name: value.clone() for name, value in model.bilm.state_dict().items()}
-    change = done(finetune(model, domain, tmp_path, recipe("steps=20")))
+    change = done(finetune(model, domain, tmp_path, recipe(*LONGER)))
 
     first = weights(tmp_path / "softmax" / "model")
     assert {name for name in first if name.startswith("softmax.")} == {"softmax.weight", "softmax.bias"}
@@ -194,7 +195,7 @@ def test_a_new_softmax_is_trained_first(home: Path, domain: Corpus, tmp_path: Pa
     assert read.vocabulary.words == domain.vocabulary.words
     assert change.before == perplexity(read.bilm, read.vocabulary, domain, domain.heldout)
     assert change.after.mean < change.before.mean < VOCABULARY_SIZE
-    assert [line["step"] for line in metrics(tmp_path / "softmax") if "loss" in line] == list(range(2, 21, 2))
+    assert [line["step"] for line in metrics(tmp_path / "softmax") if "loss" in line] == list(range(2, 41, 2))
 
 
 def test_a_new_softmax_has_its_initial_values(home: Path, domain: Corpus) -> None:
@@ -215,7 +216,7 @@ def test_a_word_table_keeps_its_own_vocabulary(softmax: bool, home: Path, domain
     assert (model.bilm.softmax is None) != softmax
     own = Corpus.open(home / "general").vocabulary.words
     assert own != domain.vocabulary.words
-    change = done(finetune(model, domain, tmp_path, recipe("steps=20", "dropout=0.0")))
+    change = done(finetune(model, domain, tmp_path, recipe(*LONGER)))
     result = folder.read(tmp_path / "model", softmax=True)
     assert result.vocabulary is not None
     assert result.vocabulary.words == own
@@ -232,7 +233,7 @@ def test_a_word_table_keeps_its_own_vocabulary(softmax: bool, home: Path, domain
 # Interrupted
 
 
-@pytest.mark.parametrize("after", [1, 3, 6, 8])
+@pytest.mark.parametrize("after", [1, 3, 6, 7])
 def test_interrupted_and_resumed(after: int, home: Path, domain: Corpus, tmp_path: Path) -> None:
     whole = done(finetune(with_softmax(home), domain, tmp_path / "whole", recipe()))
     told = Stopping(after)
@@ -250,7 +251,8 @@ def test_interrupted_and_resumed_in_either_stage(after: int, home: Path, domain:
     told = Stopping(after)
     out = tmp_path / "resumed"
     assert finetune(without_softmax(home), domain, out, recipe(), stop=told.stop, report=told) is None
-    assert (out / "run.json").exists() == (out / "softmax" / "model").exists() == (after > 8)
+    assert (out / "softmax" / "model").exists() == (after >= 8)  # its last step done, the first stage is
+    assert (out / "run.json").exists() == (after > 8)
     again = Stopping(1000)
     resumed = finetune(without_softmax(home), domain, out, recipe(), resume=True, report=again)
     assert [*told.steps, *again.steps] == [*range(1, 9), *range(1, 9)]

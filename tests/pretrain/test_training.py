@@ -490,11 +490,12 @@ def test_no_checkpoint_holds_what_is_no_number(text: Corpus, tmp_path: Path) -> 
 
 
 def test_interrupted_at_its_last_step(text: Corpus, tmp_path: Path) -> None:
-    """Nothing is left to train, but the last evaluation is still to be made."""
+    """Nothing is left to train: it ends as if it had not been interrupted."""
     train(text, tmp_path / "whole")
-    train(text, tmp_path / "resumed", stop_at=6)
-    train(text, tmp_path / "resumed", resume=True)
-    assert_same_run(tmp_path / "resumed", tmp_path / "whole", 6)
+    told = Told(stop_at=6)
+    assert Training(text, tmp_path / "interrupted", recipe(), report=told).train(told.stop)
+    assert told.stop.is_set()
+    assert_same_run(tmp_path / "interrupted", tmp_path / "whole", 6)
 
 
 def test_resumed_after_its_end(text: Corpus, tmp_path: Path) -> None:

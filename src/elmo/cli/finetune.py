@@ -41,17 +41,12 @@ def finetune(
     from elmo.pretrain.text import corpus_at
     from elmo.weights import source
 
-    with joined() as world, stopping() as stop, Reporter() as report:
-        change = run(
-            source.read(model, softmax=True),
-            corpus_at(corpus, out / "corpus", None, world),
-            out,
-            recipe(out, resume, config, set, None, finetuning=True),
-            resume=resume,
-            stop=stop,
-            world=world,
-            report=report,
-        )
+    asked = recipe(out, resume, config, set, None, finetuning=True)
+    read = source.read(model, softmax=True)
+    with joined() as world, Reporter() as report:
+        text = corpus_at(corpus, out, heldout="5%", world=world)
+        with stopping() as stop:
+            change = run(read, text, out, asked, resume=resume, stop=stop, world=world, report=report)
         if change is None:
             raise interrupted(out)
     if world.rank == 0:

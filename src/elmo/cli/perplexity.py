@@ -52,7 +52,7 @@ def perplexity(
             f"`elmo finetune` trains one"
         )
     with tempfile.TemporaryDirectory() as temporary:
-        text = corpus_at(corpus, Path(temporary) / "corpus", tokenizer=tokenizer)
+        text = corpus_at(corpus, Path(temporary), tokenizer=tokenizer)
         shards = text.heldout if part == "heldout" and text.folder == corpus else text.train
         if not shards:
             raise DataError(f"{corpus}: nothing is held out; --part train scores the training text")

@@ -44,16 +44,13 @@ def pretrain(
     from elmo.pretrain.loop import MODEL, Training
     from elmo.pretrain.text import corpus_at
 
-    with joined() as world, stopping() as stop, Reporter() as report:
-        training = Training(
-            corpus_at(corpus, out / "corpus", vocabulary, world),
-            out,
-            recipe(out, resume, config, set, preset),
-            resume=resume,
-            world=world,
-            report=report,
-        )
-        if not training.train(stop):
+    asked = recipe(out, resume, config, set, preset)
+    with joined() as world, Reporter() as report:
+        text = corpus_at(corpus, out, vocabulary, world=world)
+        with stopping() as stop:
+            training = Training(text, out, asked, resume=resume, world=world, report=report)
+            ended = training.train(stop)
+        if not ended:
             raise interrupted(out)
         if world.rank == 0:
             best = training.progress.best

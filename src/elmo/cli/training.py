@@ -40,11 +40,13 @@ def recipe(
     """Defaults ◀ preset ◀ file ◀ --set; a resumed run begins with the recipe it was started with."""
     from elmo.config import build, merged, read_toml, settings
     from elmo.pretrain.config import PretrainConfig
+    from elmo.pretrain.finetune import SOFTMAX
     from elmo.run import RECORD, Run
 
-    if not (resume and (out / RECORD).exists()):
+    begun = [folder for folder in (out, out / SOFTMAX) if (folder / RECORD).exists()]
+    if not (resume and begun):
         return PretrainConfig.of(preset or "original", file, assignments or [], finetuning=finetuning)
-    values = merged(Run.open(out).record["config"], read_toml(file) if file is not None else {})
+    values = merged(Run.open(begun[0]).record["config"], read_toml(file) if file is not None else {})
     if preset is not None:
         values["model"] = PretrainConfig.of(preset).values()["model"]
     return build(PretrainConfig, merged(values, settings(assignments or [])))
@@ -115,9 +117,9 @@ class Reporter:
         """Print a line of the log."""
         step = f"step {values['step']:,} epoch {values['epoch']:.2f}"
         if "perplexity" in values:
-            both = values["backward_perplexity"] is not None
-            ways = f" (forward {values['forward_perplexity']:.2f}, backward {values['backward_perplexity']:.2f})"
-            self._print(f"{step}: held-out perplexity {values['perplexity']:.2f}{ways if both else ''}")
+            forward, backward = values["forward_perplexity"], values["backward_perplexity"]
+            ways = f" (forward {forward:.2f}, backward {backward:.2f})" if backward is not None else ""
+            self._print(f"{step}: held-out perplexity {values['perplexity']:.2f}{ways}")
         else:
             self._seen = f"loss {values['loss']:.3f} {values['tokens_per_second']:,.0f} tokens/s"
             self._print(f"{step}: {self._seen}, gradient {values['gradient_norm']:.2f}")

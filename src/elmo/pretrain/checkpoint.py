@@ -81,7 +81,9 @@ def all_of(root: Path) -> list[Checkpoint]:
 
 
 def keep_last(root: Path, count: int, best: int | None) -> None:
-    """Remove all but the last few checkpoints and the best one."""
+    """Remove all but the last few checkpoints and the best one, and what a killed run left half-written."""
+    for half in root.glob(".step-*"):
+        shutil.rmtree(half, ignore_errors=True)
     for checkpoint in all_of(root)[:-count]:
         if checkpoint.step != best:
             # Out of sight first: half a checkpoint must not look like one.

@@ -120,7 +120,7 @@ class PretrainConfig:
         """Defaults ◀ preset ◀ file ◀ assignments; a fine-tuning's defaults are one epoch's."""
         values = cls(model=BiLMConfig.preset(preset), **(FINETUNING if finetuning else {})).values()
         values = merged(merged(values, read_toml(file) if file is not None else {}), settings(assignments))
-        if values["model"]["char_cnn"] in (None, "none"):
+        if isinstance(values["model"], dict) and values["model"]["char_cnn"] in (None, "none"):
             values["model"]["n_words"] = 1  # as many as the corpus has, once it is known: see `for_vocabulary`
         return build(cls, values)
 

@@ -67,8 +67,9 @@ def perplexity(
     sums = torch.zeros(bilm.config.directions, 2, 3, dtype=torch.float64, device=device)
     for text in _texts(corpus, shards, tokens):
         encode = _Encoded(bilm, corpus, text, targets)
-        for rows in _rows_of(text, carried, ROWS.get(device.type, ROWS["cpu"]))[world.rank :: world.size]:
-            sums += _score(bilm, rows, encode, targets, unknown)
+        for rows in _rows_of(text, carried, ROWS.get(device.type, ROWS["cpu"])):
+            if own := rows[world.rank :: world.size]:
+                sums += _score(bilm, own, encode, targets, unknown)
     world.sum([sums])
     counted = sums[:, 0]  # log p, tokens, unknown
     each = torch.exp(-counted[:, 0] / counted[:, 1]).tolist()

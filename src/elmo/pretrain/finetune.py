@@ -5,12 +5,12 @@ trained first with the biLM frozen, so that its first, random gradients do not s
 """
 
 import threading
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
-from elmo.errors import WeightsError
+from elmo.errors import DataError, WeightsError
 from elmo.model.bilm import BiLM
 from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
@@ -44,10 +44,10 @@ def finetune(
 ) -> Change | None:
     """Go on training a model; none if `stop` ended it early. OUT/model is the result."""
     if not corpus.heldout:
-        raise WeightsError(f"{corpus.folder}: nothing is held out; prepare it with --heldout to see what is gained")
+        raise DataError(f"{corpus.folder}: nothing is held out; prepare it with --heldout to see what is gained")
     if model.bilm.softmax is None:
         first = out / SOFTMAX
-        if not (first / MODEL).exists():
+        if not (resume and (first / MODEL).exists()):
             start = with_new_softmax(model, corpus, config.seed)
             softmax = Training(
                 corpus, first, config,
@@ -56,16 +56,17 @@ def finetune(
             if not softmax.train(stop):
                 return None
             softmax.world.barrier()
+            if stop is not None and stop.is_set():
+                return None
         model = folder.read(first / MODEL, softmax=True)
     if model.vocabulary is None:
         raise WeightsError("the model has a softmax but no vocabulary.txt; its words are needed to train it on")
     training = Training(
         corpus, out, config, resume=resume and (out / "run.json").exists(), start=model, world=world, report=report
     )
-    fresh = training.progress.step == 0
-    before = training.heldout() if fresh else Perplexity(**training.run.record["before"])
-    if fresh and training.world.rank == 0:
-        training.run.add(before=asdict(before))
+    if training.progress.best_step is None:
+        training.evaluate_start()
+    before = Perplexity(**training.run.record["start"])
     if not training.train(stop):
         return None
     training.bilm.load_state_dict(folder.read(out / MODEL, softmax=True).bilm.state_dict())

@@ -83,7 +83,7 @@ class Training:
         report: Report | None = None,
     ) -> None:
         """`start` is a model to go on from instead of a new one; `softmax_only` leaves everything else as it is."""
-        self.corpus, self.out, self.config = corpus, out, config
+        self.corpus, self.out, self.config, self.run = corpus, out, config, Run(out)
         self.world, self.report = world or World(), report
         if config.batch.size % (self.world.size * config.batch.accumulate):
             raise ConfigError(
@@ -93,6 +93,8 @@ class Training:
         self.vocabulary: Vocabulary = (start and start.vocabulary) or corpus.vocabulary
         self.device = device_named(config.device)
         saved = self._last_checkpoint(resume)
+        if saved is not None:
+            self._check(saved)
         self.bilm = self._model(start, saved).to(self.device).train()
         if softmax_only:
             self.bilm.requires_grad_(False)
@@ -120,9 +122,8 @@ class Training:
             self._restore(saved, own)
         if self.world.rank == 0:
             if saved is None:
-                self.run = Run.begin(out, config, corpus=str(corpus.folder), negatives=negatives)
+                Run.begin(out, config, corpus=str(corpus.folder), negatives=negatives)
             else:
-                self.run = Run.open(out)
                 self.run.forget_after(self.progress.step)
         if config.compile:
             for lstm in self.bilm.lstms:
@@ -137,7 +138,7 @@ class Training:
             self.report.planned(self.plan, progress.step)
         writer = self._tensorboard()
         pending: tuple[int, Tensor] | None = None  # the last step's losses and norm, not looked at yet
-        clock, interrupted, exhausted = time.perf_counter(), False, False
+        clock, interrupted, exhausted = time.perf_counter(), False, self._patience_is_over()
         batches = self.batches.from_step(progress.step, self.plan.steps)
         while progress.step < self.plan.steps and not (interrupted or exhausted):
             parts = [part.to(self.device) for part in next(batches)]
@@ -158,8 +159,9 @@ class Training:
             pending = progress.step, torch.cat([losses, norm[None]])
             if self.report and self.world.rank == 0:
                 self.report.stepped(progress.step, self.plan)
-            interrupted = self.world.any(stop.is_set(), self.device)
-            last = interrupted or progress.step == self.plan.steps
+            ended = progress.step == self.plan.steps
+            interrupted = self.world.any(stop.is_set(), self.device) and not ended
+            last = interrupted or ended
             logs, evaluates, saves = (
                 progress.step % every == 0 if every else False
                 for every in (config.log_every, config.evaluation.every, config.checkpoints.every)
@@ -171,10 +173,9 @@ class Training:
                     speed = progress.since * self.plan.tokens_per_step / (time.perf_counter() - clock)
                     self._log(writer, norm_now, pace, speed)
                 paused = time.perf_counter()
-                if (evaluates or (last and not interrupted)) and self.corpus.heldout:
-                    better = self._evaluate(writer)
-                    exhausted = bool(config.evaluation.patience and progress.worse >= config.evaluation.patience)
-                    saves = saves or better
+                if (evaluates or ended) and self.corpus.heldout:
+                    saves = self._evaluate(writer) or saves
+                    exhausted = self._patience_is_over()
                 if saves or last or exhausted:
                     self._save()
                 clock = time.perf_counter() if logs else clock + time.perf_counter() - paused
@@ -182,6 +183,15 @@ class Training:
         if not interrupted:
             self._export()
         return not interrupted
+
+    def evaluate_start(self) -> None:
+        """Score the model before its first step, and keep it: training may not make it better."""
+        found = self.heldout()
+        self.progress.best, self.progress.best_step = found.mean, 0
+        self._save()
+        if self.world.rank == 0:
+            self.run.add(start=asdict(found))
+        self.world.barrier()
 
     def heldout(self) -> Perplexity:
         """Perplexity on the held-out text, or on as much of it as the config says."""
@@ -224,7 +234,8 @@ class Training:
             raise WeightsError(f"{saved.path}: a checkpoint of another architecture: {different}. Resume with its own")
         return model.bilm
 
-    def _restore(self, saved: Checkpoint, own: range) -> None:
+    def _check(self, saved: Checkpoint) -> None:
+        """Refuse a checkpoint of another corpus or another recipe."""
         facts = saved.facts()
         if facts["corpus"] != self.corpus.digest:
             raise DataError(
@@ -239,7 +250,9 @@ class Training:
                     f"{saved.path}: was trained with {_differences({name: asked[name]}, {name: before[name]})}; a run "
                     f"is resumed with the recipe it began with (steps, epochs, evaluation and checkpoints may change)"
                 )
-        self.progress = Progress(**facts["progress"])
+
+    def _restore(self, saved: Checkpoint, own: range) -> None:
+        self.progress = Progress(**saved.facts()["progress"])
         tensors = saved.tensors()
         rows = slice(own.start, own.stop)
         self.state = State(*(tensors.pop(f"state.{part}")[:, :, rows].to(self.device) for part in ("h", "c")))
@@ -293,6 +306,10 @@ class Training:
             **({"memory": torch.cuda.max_memory_allocated(self.device)} if self.device.type == "cuda" else {}),
         )
         progress.sums, progress.since = [0.0] * len(progress.sums), 0
+
+    def _patience_is_over(self) -> bool:
+        patience = self.config.evaluation.patience
+        return patience is not None and self.progress.worse >= patience
 
     def _evaluate(self, writer: Any) -> bool:
         """Held-out perplexity; whether it is the best so far."""

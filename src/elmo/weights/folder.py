@@ -53,6 +53,11 @@ def read(folder: Path, softmax: bool = False) -> Pretrained:
     bilm.load_state_dict(tensors_of(folder / WEIGHTS, expected), assign=True)
     words, warm = folder / VOCABULARY, folder / WARM_STATE
     vocabulary = Vocabulary.read(words) if words.exists() else None
+    if softmax and vocabulary is not None and config.n_softmax not in (None, len(vocabulary)):
+        raise WeightsError(
+            f"{words}: the softmax has {config.n_softmax:,} words, the vocabulary {len(vocabulary):,}. "
+            f"Are they from one model?"
+        )
     state = None
     if warm.exists():
         lstm = config.lstm
