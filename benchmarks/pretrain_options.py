@@ -21,10 +21,10 @@ CHANGES = {
     "the original's recipe, float32": [],
     "bfloat16 products": ["precision=bfloat16"],
     "bfloat16, both directions read the same text": ["precision=bfloat16", "batch.same_text=true"],
-    "bfloat16, plain step compiled": ["precision=bfloat16", "compile=true"],
     "bfloat16, in 4 parts": ["precision=bfloat16", "batch.accumulate=4"],
     "bfloat16, Adam": ["precision=bfloat16", "optimizer.name=adam", "optimizer.rate=0.001"],
     "bfloat16, full softmax": ["precision=bfloat16", "negatives=none"],
+    "bfloat16, plain step compiled": ["precision=bfloat16", "compile=true"],
 }
 
 

@@ -315,7 +315,8 @@ def test_tokenised_text_and_a_vocabulary(tmp_path: Path) -> None:
     assert not corpus.heldout
     text = [corpus.words[row] for shard in corpus.train for row in corpus.rows(shard)]
     assert text == [word for sentence in [*first, *second] for word in ("<S>", *sentence, "</S>")]
-    assert elmo("pretrain", tmp_path / "shards", tmp_path / "run", "--resume", "--set", "steps=7").code == 0
+    again = ("--vocabulary", vocabulary, "--resume", "--set", "steps=7")
+    assert elmo("pretrain", tmp_path / "shards", tmp_path / "run", *again).code == 0
 
 
 def test_text_without_a_vocabulary_has_its_own_words(tmp_path: Path) -> None:

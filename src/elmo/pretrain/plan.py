@@ -11,10 +11,11 @@ from elmo.model.softmax import SCORES_AT_ONCE
 from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.streams import Streams
 
-# Numbers kept for the gradient, as multiples of a layer's width: counted in `ProjectedLSTM.forward` and `CharCNN`, and
-# compared with what was measured (benchmarks/RESULTS.md).
-CELLS_PER_TOKEN = 18  # of H: gates before and after, cells, outputs
-FILTERS_PER_WORD = 12  # of F: filters, highways and their gradients
+# Numbers per token or word, as multiples of a layer's width: counted in the kernels, and compared with what was
+# measured (benchmarks/RESULTS.md).
+CELLS_KEPT = 6  # of H, in every layer until its gradient: four gates, cell, hidden
+CELLS_BACKWARD = 7  # of H, in one layer at a time: the gates' gradients and their copies
+FILTERS_KEPT = 8  # of F, and 4 more for every highway
 OPTIMIZER_COPIES = {"adagrad": 1, "adam": 2, "adamw": 2}
 
 
@@ -60,9 +61,10 @@ def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int
     sampled = bilm.config.n_softmax is not None and config.sampled(bilm.config.n_softmax) is not None
     lstm, cnn = bilm.config.lstm, bilm.config.char_cnn
     tokens = config.batch.size * config.batch.unroll // (config.batch.accumulate * processes) * bilm.config.directions
-    kept = tokens * lstm.n_layers * (CELLS_PER_TOKEN * lstm.dim + 8 * lstm.projection_dim)
+    kept = tokens * lstm.n_layers * (CELLS_KEPT * lstm.dim + 6 * lstm.projection_dim)
     if cnn is not None:
-        words = min(tokens, int(12 * tokens**0.68))  # distinct words grow slower than text
-        kept += words * cnn.n_filters * (FILTERS_PER_WORD + 6 * cnn.n_highway)
+        words = min(tokens, int(22.4 * tokens**0.584))  # distinct ones: measured on English (docs/scaling.md)
+        kept += words * cnn.n_filters * (FILTERS_KEPT + 4 * cnn.n_highway)
     scores = 3 * SCORES_AT_ONCE.get(device, SCORES_AT_ONCE["cpu"])
-    return 4 * (weights * copies + tables * (copies - sampled) + kept + scores)
+    most = max(tokens * CELLS_BACKWARD * lstm.dim, scores)  # not at the same time
+    return 4 * (weights * copies + tables * (copies - sampled) + kept + most)
