@@ -704,3 +704,13 @@ def test_memory_grows_with_the_batch_and_falls_with_its_parts(text: Corpus, tmp_
     assert needed("batch.size=8", "batch.accumulate=2") == needed("batch.size=4") == needed("batch.size=8", processes=2)
     assert rises([needed(), needed("optimizer.name=adam")])
     assert rises([needed(), needed("negatives=none")])
+
+
+def test_tensorboard_sees_the_log(text: Corpus, tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(text, tmp_path / "run", "tensorboard=true")
+    seen = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    seen.Reload()
+    for name in ("loss", "perplexity", "gradient_norm"):
+        logged = {line["step"]: line[name] for line in metrics(tmp_path / "run") if name in line}
+        assert {event.step: event.value for event in seen.Scalars(name)} == pytest.approx(logged)

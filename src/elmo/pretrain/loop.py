@@ -138,7 +138,8 @@ class Training:
             self.report.planned(self.plan, progress.step)
         writer = self._tensorboard()
         pending: tuple[int, Tensor] | None = None  # the last step's losses and norm, not looked at yet
-        clock, interrupted, exhausted = time.perf_counter(), False, self._patience_is_over()
+        clock, timed_from = time.perf_counter(), progress.step
+        interrupted, exhausted = False, self._patience_is_over()
         batches = self.batches.from_step(progress.step, self.plan.steps)
         while progress.step < self.plan.steps and not (interrupted or exhausted):
             parts = [part.to(self.device) for part in next(batches)]
@@ -170,7 +171,8 @@ class Training:
                 self._count(*pending)
                 norm_now, pending = float(norm), None
                 if logs:
-                    speed = progress.since * self.plan.tokens_per_step / (time.perf_counter() - clock)
+                    timed = progress.step - timed_from
+                    speed = timed * self.plan.tokens_per_step / (time.perf_counter() - clock)
                     self._log(writer, norm_now, pace, speed)
                 paused = time.perf_counter()
                 if (evaluates or ended) and self.corpus.heldout:
@@ -178,8 +180,13 @@ class Training:
                     exhausted = self._patience_is_over()
                 if saves or last or exhausted:
                     self._save()
-                clock = time.perf_counter() if logs else clock + time.perf_counter() - paused
+                if logs:
+                    clock, timed_from = time.perf_counter(), progress.step
+                else:
+                    clock += time.perf_counter() - paused
         batches.close()
+        if writer is not None:
+            writer.close()
         if not interrupted:
             self._export()
         return not interrupted

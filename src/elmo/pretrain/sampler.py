@@ -27,7 +27,8 @@ class LogUniform:
     def __init__(self, n_words: int) -> None:
         self._n_words = n_words
         p = np.log1p(1.0 / np.arange(1.0, n_words + 1.0)) / np.log(n_words + 1.0)
-        self._log_missed = np.log1p(-p)  # that one try does not give the word
+        with np.errstate(divide="ignore"):  # of one word alone, every try gives it
+            self._log_missed = np.log1p(-p)  # that one try does not give the word
 
     def draw(self, rng: np.random.Generator, n: int) -> Draw:
         """Draw n distinct words."""
