@@ -288,7 +288,10 @@ def test_substitutes_are_found_by_trying_every_word(kind: str, i: int) -> None:
         changed = [*sentence]
         changed[i] = word
         scores = model.score(changed)
-        weights[word] = math.exp(scores.forward[i] + (scores.backward[i] if scores.backward is not None else 0.0))
+        weights[word] = math.exp(scores.forward[i])
+        if scores.backward is not None:  # a word's own frequency, by its rank from 0, counts once
+            rank = VOCABULARY.index(word)
+            weights[word] *= math.exp(scores.backward[i]) / math.log((rank + 2) / (rank + 1))
     best = sorted(weights, key=lambda word: -weights[word])
     found = model.substitutes(sentence, i)
     assert [substitute.word for substitute in found] == best

@@ -48,7 +48,7 @@ def finetune(
         with stopping() as stop:
             change = run(read, text, out, asked, resume=resume, stop=stop, world=world, report=report)
         if change is None:
-            raise interrupted(out)
+            raise interrupted(out, world.rank)
     if world.rank == 0:
         print(f"{'held-out perplexity':<22}{'before':>10}{'after':>10}")
         for name in ("forward", "backward", "mean"):

@@ -51,7 +51,7 @@ def pretrain(
             training = Training(text, out, asked, resume=resume, world=world, report=report)
             ended = training.train(stop)
         if not ended:
-            raise interrupted(out)
+            raise interrupted(out, world.rank)
         if world.rank == 0:
             best = training.progress.best
             what = f", held-out perplexity {best:.2f}" if best is not None else ""

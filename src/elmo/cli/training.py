@@ -128,7 +128,8 @@ class Reporter:
         self._console.print(line, markup=False)
 
 
-def interrupted(out: Path) -> typer.Exit:
-    """What is said and returned after an interruption."""
-    print(f"elmo: interrupted; everything is saved in {out}, --resume goes on", file=sys.stderr)
+def interrupted(out: Path, rank: int) -> typer.Exit:
+    """What is said, by the first process, and returned after an interruption."""
+    if rank == 0:
+        print(f"elmo: interrupted; everything is saved in {out}, --resume goes on", file=sys.stderr)
     return typer.Exit(130)

@@ -189,7 +189,7 @@ class Embedder:
     def substitutes(self, sentence: Sentence, i: int, n: int = 10) -> list[Substitute]:
         """The n words of the vocabulary that fit best in place of token i, itself among them, with their probabilities.
 
-        p(w) ∝ p(w | what is before token i) · p(w | what is after it): the word that stands there has no say.
+        p(w) ∝ p(w | what is before token i) · p(w | what is after it) / p(w): the word that stands there has no say.
         """
         model = LanguageModel(self.bilm, self.vocabulary, self._layers)
         return model.substitutes(next(_tokenised([sentence])), self._before("fresh"), i, n)

@@ -133,7 +133,11 @@ class LanguageModel:
 
     @torch.inference_mode()
     def substitutes(self, sentence: list[str], start: State, i: int, n: int) -> list[Substitute]:
-        """The n words that fit best at token i, and their probabilities."""
+        """The n words that fit best at token i, and their probabilities.
+
+        Each direction counts in how frequent a word is by itself; together they would count it twice. So it is taken
+        out once, as Bayes' rule has it, by the word's rank: Zipf's law, in the form training draws its negatives.
+        """
         place = _place(i, len(sentence))
         if n < 1:
             raise ConfigError(f"n is {n}; expected how many words to find, 1 or more")
@@ -143,6 +147,8 @@ class LanguageModel:
             sides.append(top[place + 2, self.dim :])  # and up to the token after it, from the other end
         scores = torch.addmm(self.softmax.bias, torch.stack(sides), self.bilm.softmax_weight().t()).float()
         log_p = torch.log_softmax(scores, dim=1).sum(dim=0)  # (V,)
+        rank = torch.arange(1, len(log_p) + 1, device=log_p.device)
+        log_p -= (len(sides) - 1) * torch.log(torch.log1p(1 / rank))
         log_p[torch.from_numpy(self.vocabulary.ids(SPECIAL) - 1).to(log_p.device)] = -torch.inf
         best = torch.topk(torch.softmax(log_p, dim=0), min(n, len(log_p) - len(SPECIAL)))
         words = [self.vocabulary.words[row] for row in best.indices.tolist()]
