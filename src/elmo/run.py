@@ -59,11 +59,7 @@ class Run:
 
     def add(self, **facts: Any) -> None:
         """Add facts to the record."""
-        path = self.folder / RECORD
-        temporary = path.with_suffix(".tmp")
-        with _written(path):
-            temporary.write_text(json.dumps({**self.record, **facts}, indent=1) + "\n", encoding="utf-8")
-            temporary.replace(path)
+        _replace(self.folder / RECORD, json.dumps({**self.record, **facts}, indent=1) + "\n")
 
     def log(self, **values: Any) -> None:
         """Add a line to the metrics."""
@@ -80,11 +76,15 @@ class Run:
     def forget_after(self, step: int) -> None:
         """Take back what was logged after a step: a resumed run does it again."""
         kept = [line for line in self.metrics() if line["step"] <= step]
-        path = self.folder / METRICS
-        temporary = path.with_suffix(".tmp")
-        with _written(path):
-            temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-            temporary.replace(path)
+        _replace(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file anew, whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    with _written(path):
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from elmo.cli.arguments import ModelArgument
+from elmo.cli.interrupt import stopping
 from elmo.cli.training import (
     ConfigOption,
     CorpusArgument,
@@ -14,7 +15,6 @@ from elmo.cli.training import (
     SetOption,
     interrupted,
     recipe,
-    stopping,
 )
 
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from elmo.cli.arguments import ModelArgument
-from elmo.errors import ConfigError, DataError, WeightsError
+from elmo.cli.arguments import ModelArgument, no_softmax
+from elmo.errors import ConfigError, DataError
 
 
 def perplexity(
@@ -47,10 +47,7 @@ def perplexity(
         raise ConfigError(f"--state is {state!r}; expected carried or fresh")
     read = source.read(model, softmax=True)
     if read.bilm.softmax is None or read.vocabulary is None:
-        raise WeightsError(
-            f"{model}: has no softmax, so it predicts no words; published HDF5 files have none. "
-            f"`elmo finetune` trains one"
-        )
+        raise no_softmax(model)
     with tempfile.TemporaryDirectory() as temporary:
         text = corpus_at(corpus, Path(temporary), tokenizer=tokenizer)
         shards = text.heldout if part == "heldout" and text.folder == corpus else text.train

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from elmo.cli.interrupt import interrupted_by_sigterm
+from elmo.cli.progress import Progress
 
 
 def prepare(
@@ -57,7 +58,7 @@ def prepare(
     """
     from elmo.pretrain.prepare import prepare as make
 
-    with interrupted_by_sigterm(), _Bar() as bar:
+    with interrupted_by_sigterm(), Progress(None) as bar:
         try:
             manifest = make(
                 texts,
@@ -74,7 +75,7 @@ def prepare(
                 seed=seed,
                 longest_line=longest_line,
                 jobs=jobs or _cores(),
-                progress=bar.show,
+                progress=_Steps(bar).show,
             )
         except KeyboardInterrupt:
             print("elmo: interrupted; the same command goes on where it was", file=sys.stderr)
@@ -94,38 +95,16 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class _Bar:
-    """A bar for each step with tokens/s and the time left, on a terminal; nothing in a pipe."""
+class _Steps:
+    """Shows each step of the work on the bar."""
 
-    def __init__(self) -> None:
-        from rich import progress
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        self._bar = progress.Progress(
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.TaskProgressColumn(),
-            progress.TextColumn("{task.fields[tokens]:,} tokens, {task.fields[speed]:,.0f}/s"),
-            progress.TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
         self._step = ""
-        self._task = self._bar.add_task("reading", total=None, tokens=0, speed=0.0)
-
-    def __enter__(self) -> "_Bar":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
 
     def show(self, step: str, done: int, total: int | None, tokens: int) -> None:
         """`done` of `total` in this step of the work, `tokens` until now."""
         if step != self._step:
             self._step = step
-            self._bar.reset(self._task, total=total, description=step)
-        elapsed = self._bar.tasks[0].elapsed or 0.0
-        speed = tokens / elapsed if elapsed else 0.0
-        self._bar.update(self._task, completed=done, tokens=tokens, speed=speed)
+            self._progress.begin(step, total)
+        self._progress.show(tokens, done)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from elmo.cli.interrupt import stopping
 from elmo.cli.training import (
     ConfigOption,
     CorpusArgument,
@@ -15,7 +16,6 @@ from elmo.cli.training import (
     VocabularyOption,
     interrupted,
     recipe,
-    stopping,
 )
 
 

@@ -10,6 +10,7 @@ class Progress:
 
         console = Console(stderr=True)
         self._bar = progress.Progress(
+            progress.TextColumn("{task.description}"),
             progress.BarColumn(),
             progress.TaskProgressColumn(),
             progress.TextColumn("{task.fields[tokens]:,} tokens, {task.fields[speed]:,.0f}/s"),
@@ -28,9 +29,17 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
+    def begin(self, step: str, size: int | None) -> None:
+        """Another step of the work, with a bar of its own length."""
+        self._bar.reset(self._task, total=size, description=step)
+
     def advance(self, tokens: int, position: int) -> None:
         """So many tokens more are done, and the input is read up to this byte."""
-        self._tokens += tokens
+        self.show(self._tokens + tokens, position)
+
+    def show(self, tokens: int, position: int) -> None:
+        """So many tokens are done in all, and the bar is this far."""
+        self._tokens = tokens
         elapsed = self._bar.tasks[0].elapsed or 0.0
         speed = self._tokens / elapsed if elapsed else 0.0
         self._bar.update(self._task, completed=position, tokens=self._tokens, speed=speed)

@@ -11,11 +11,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmo.cli.arguments import ModelOption
+from elmo.cli.arguments import ModelOption, no_softmax
 from elmo.cli.interrupt import interrupted_by_sigterm
 from elmo.cli.lines import Lines
 from elmo.cli.progress import Progress
-from elmo.errors import WeightsError
 
 if TYPE_CHECKING:
     from elmo.embed.language_model import Scores
@@ -63,10 +62,7 @@ def score(
 
     embedder = load(model, device=device, precision=precision, softmax=True)
     if embedder.bilm.softmax is None:
-        raise WeightsError(
-            f"{model}: has no softmax, so it predicts no words; published HDF5 files have none. "
-            f"`elmo finetune` trains one"
-        )
+        raise no_softmax(model)
     positions: deque[int] = deque()
 
     def sentences() -> Iterator[list[str]]:

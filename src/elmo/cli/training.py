@@ -1,12 +1,7 @@
-"""What `elmo pretrain` and `elmo finetune` share: their config, how they are interrupted, and what they print."""
+"""What `elmo pretrain` and `elmo finetune` share: their options, their recipe, and what they print."""
 
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,36 +33,13 @@ def recipe(
     finetuning: bool = False,
 ) -> "PretrainConfig":
     """Defaults ◀ preset ◀ file ◀ --set; a resumed run begins with the recipe it was started with."""
-    from elmo.config import build, merged, read_toml, settings
     from elmo.pretrain.config import PretrainConfig
     from elmo.pretrain.finetune import SOFTMAX
     from elmo.run import RECORD, Run
 
-    begun = [folder for folder in (out, out / SOFTMAX) if (folder / RECORD).exists()]
-    if not (resume and begun):
-        return PretrainConfig.of(preset or "original", file, assignments or [], finetuning=finetuning)
-    values = merged(Run.open(begun[0]).record["config"], read_toml(file) if file is not None else {})
-    if preset is not None:
-        values["model"] = PretrainConfig.of(preset).values()["model"]
-    return build(PretrainConfig, merged(values, settings(assignments or [])))
-
-
-@contextmanager
-def stopping() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM let the step end and everything be saved; a second Ctrl-C does not wait."""
-    stop = threading.Event()
-
-    def ask(signum: int, frame: FrameType | None) -> None:
-        if stop.is_set() and signum == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    runs = [folder for folder in (out, out / SOFTMAX) if resume and (folder / RECORD).exists()]
+    begun = Run.open(runs[0]).record["config"] if runs else None
+    return PretrainConfig.of(preset, file, assignments or [], finetuning=finetuning, begun=begun)
 
 
 class Reporter:

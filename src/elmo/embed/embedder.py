@@ -22,7 +22,7 @@ from elmo.embed.warm_up import TEXT, warm_state
 from elmo.embed.word_cache import WordCache
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.model.bilm import BiLM
-from elmo.model.device import device_named
+from elmo.model.device import PRECISIONS, device_named
 from elmo.model.lstm import State
 from elmo.model.packing import Packing
 from elmo.text import batches, characters, tokens
@@ -37,7 +37,6 @@ Result = TypeVar("Result")
 Run = Callable[[list[list[str]], State], tuple[list[Result], State]]  # a batch, and where each of it starts
 
 STATES = ("fresh", "carried", "warm")
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}  # computed together
 WINDOW_BATCHES = 4  # batches that are read ahead, and sorted by length
 CACHE_BYTES = 64 << 20  # of word vectors

@@ -1,10 +1,13 @@
-"""Where the numbers are computed."""
+"""Where the numbers are computed, and how precisely."""
 
 import os
 
 import torch
+from torch import Tensor
 
 from elmo.errors import ConfigError
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def device_named(name: str) -> torch.device:
@@ -30,3 +33,9 @@ def memory_available(device: torch.device) -> int | None:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return None
+
+
+def product_dtype(tensor: Tensor) -> torch.dtype:
+    """What matrix products of this tensor are computed in: its own precision, or autocast's."""
+    device = tensor.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype

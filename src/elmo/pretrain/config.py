@@ -4,7 +4,7 @@ TOML tables are the dataclasses: `steps`, `epochs` and `seed` stand at the top, 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -115,10 +115,21 @@ class PretrainConfig:
 
     @classmethod
     def of(
-        cls, preset: str, file: Path | None = None, assignments: Iterable[str] = (), *, finetuning: bool = False
+        cls,
+        preset: str | None,
+        file: Path | None = None,
+        assignments: Iterable[str] = (),
+        *,
+        finetuning: bool = False,
+        begun: Mapping[str, Any] | None = None,
     ) -> "PretrainConfig":
-        """Defaults ◀ preset ◀ file ◀ assignments; a fine-tuning's defaults are one epoch's."""
-        values = cls(model=BiLMConfig.preset(preset), **(FINETUNING if finetuning else {})).values()
+        """Defaults ◀ preset ◀ file ◀ assignments.
+
+        A fine-tuning's defaults are one epoch's; a run that has begun has the values it began with instead.
+        """
+        values = cls(model=BiLMConfig.preset(preset or "original"), **(FINETUNING if finetuning else {})).values()
+        if begun is not None:
+            values = {**begun, "model": begun["model"] if preset is None else values["model"]}
         values = merged(merged(values, read_toml(file) if file is not None else {}), settings(assignments))
         if isinstance(values["model"], dict) and values["model"]["char_cnn"] in (None, "none"):
             values["model"]["n_words"] = 1  # as many as the corpus has, once it is known: see `for_vocabulary`

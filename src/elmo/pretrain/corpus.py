@@ -148,3 +148,20 @@ class Corpus:
         if not path.is_file():
             raise DataError(f"{path}: missing; it was there when the corpus was prepared. Prepare the text again")
         return path
+
+
+def sentences_in(text: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where each sentence starts in a text, and how long it is, boundaries included."""
+    starts = np.flatnonzero(text == BEGIN)
+    return starts, np.diff(starts, append=len(text))
+
+
+def end_to_end(
+    text: Rows, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], reverse: bool = False
+) -> Rows:
+    """The sentences that stand at these places of a text, one after another; each read from its end if `reverse`."""
+    offsets = np.cumsum(lengths) - lengths
+    token = np.arange(int(lengths.sum()))
+    if reverse:
+        return text[np.repeat(starts + lengths - 1 + offsets, lengths) - token]
+    return text[np.repeat(starts - offsets, lengths) + token]

@@ -64,7 +64,7 @@ class World:
         if self.size == 1:
             return flag
         flags = torch.tensor([float(flag)], device=device)
-        dist.all_reduce(flags)
+        self.sum([flags])
         return bool(flags.item())
 
     def barrier(self) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from elmo.model.bilm import BiLM
 from elmo.model.lstm import State
-from elmo.pretrain.corpus import BEGIN, Corpus, Rows, Shard
+from elmo.pretrain.corpus import BEGIN, Corpus, Rows, Shard, end_to_end, sentences_in
 from elmo.pretrain.distributed import World
 from elmo.text.vocabulary import UNKNOWN, Vocabulary
 
@@ -98,7 +98,7 @@ def _texts(corpus: Corpus, shards: Sequence[Shard], tokens: int | None) -> Itera
         if left <= 0:
             return
         text = corpus.rows(shard)
-        begins = np.append(np.flatnonzero(text == BEGIN), len(text))
+        begins = np.append(sentences_in(text)[0], len(text))
         end = begins[np.searchsorted(begins, min(left, len(text)))]
         yield text[:end]
         left -= int(end)
@@ -107,11 +107,8 @@ def _texts(corpus: Corpus, shards: Sequence[Shard], tokens: int | None) -> Itera
 def _rows_of(text: Rows, carried: bool, n_rows: int) -> list[list[_Row]]:
     """Groups of rows that are computed together, longest first in each."""
     begins = text == BEGIN
-    starts = np.flatnonzero(begins)
-    lengths = np.diff(starts, append=len(text))
-    index = np.arange(len(text))
-    place = index - np.repeat(starts, lengths)
-    backward = text[np.repeat(starts + lengths - 1, lengths) - place]
+    starts, lengths = sentences_in(text)
+    backward = end_to_end(text, starts, lengths, reverse=True)
     if carried:  # n rows of whole sentences, of about equal length
         wanted = np.linspace(0, len(text), min(n_rows, len(starts)) + 1)[1:-1]
         cuts = np.unique(np.append(0, starts[np.searchsorted(starts, wanted, side="right") - 1]))

@@ -17,6 +17,7 @@ from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.evaluate import Perplexity
 from elmo.pretrain.loop import MODEL, Report, Training
+from elmo.run import RECORD
 from elmo.weights import folder
 from elmo.weights.folder import Pretrained
 
@@ -62,7 +63,7 @@ def finetune(
     if model.vocabulary is None:
         raise WeightsError("the model has a softmax but no vocabulary.txt; its words are needed to train it on")
     training = Training(
-        corpus, out, config, resume=resume and (out / "run.json").exists(), start=model, world=world, report=report
+        corpus, out, config, resume=resume and (out / RECORD).exists(), start=model, world=world, report=report
     )
     if training.progress.best_step is None:
         training.evaluate_start()

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from elmo.errors import ConfigError, DataError, ElmoError, WeightsError
 from elmo.model.bilm import BiLM
-from elmo.model.device import device_named
+from elmo.model.device import PRECISIONS, device_named
 from elmo.model.lstm import State
 from elmo.pretrain import checkpoint
 from elmo.pretrain.batch import Batches
@@ -39,7 +39,6 @@ from elmo.weights.folder import Pretrained
 
 CHECKPOINTS, MODEL = "checkpoints", "model"
 DROPOUT, RESTART = 3, 4  # what random numbers are for: see streams.SHUFFLE
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Report(Protocol):
@@ -214,9 +213,9 @@ class Training:
     # Before the first step
 
     def _last_checkpoint(self, resume: bool) -> Checkpoint | None:
-        saved = checkpoint.all_of(self.out / CHECKPOINTS)
         if not resume:
             return None
+        saved = checkpoint.all_of(self.out / CHECKPOINTS)
         if not saved:
             if (self.out / RECORD).exists():  # it ended before its first checkpoint: nothing is lost
                 self.world.barrier()
@@ -302,9 +301,6 @@ class Training:
         names = ("forward_loss", "backward_loss")
         self._record(
             writer,
-            step=progress.step,
-            epoch=progress.step / self.plan.steps_per_epoch,
-            tokens=progress.step * self.plan.tokens_per_step,
             loss=sum(each) / len(each),
             **dict(zip(names, each, strict=False)),
             gradient_norm=norm,
@@ -329,9 +325,6 @@ class Training:
             progress.worse += 1
         self._record(
             writer,
-            step=progress.step,
-            epoch=progress.step / self.plan.steps_per_epoch,
-            tokens=progress.step * self.plan.tokens_per_step,
             perplexity=found.mean,
             forward_perplexity=found.forward,
             backward_perplexity=found.backward,
@@ -342,14 +335,16 @@ class Training:
     def _record(self, writer: Any, **values: Any) -> None:
         if self.world.rank != 0:
             return
-        values["time"] = time.time()
+        step = self.progress.step
+        reached = {"epoch": step / self.plan.steps_per_epoch, "tokens": step * self.plan.tokens_per_step}
+        values = {"step": step, **reached, **values, "time": time.time()}
         self.run.log(**values)
         if self.report:
             self.report.logged(values)
         if writer is not None:
             for name, value in values.items():
                 if name not in ("step", "time") and value is not None:
-                    writer.add_scalar(name, value, values["step"])
+                    writer.add_scalar(name, value, step)
 
     def _save(self) -> None:
         # The state is saved for all rows of text, so that another number of processes can go on with it.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elmo.model.kernels.with_gradient import product_dtype
+from elmo.model.device import product_dtype
 from elmo.model.softmax import tokens_at_once
 
 

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo.errors import DataError
+from elmo.pretrain.corpus import end_to_end
 from elmo.text.files import Piece, lines, place
 from elmo.text.sentences import split
 from elmo.text.tokenizers import tokenizer
@@ -178,9 +179,7 @@ def write_part(block: Block, part: Part, reader: Reader) -> dict[str, int]:
 def rearranged(ids: Ids, lengths: Lengths, order: npt.NDArray[np.int64]) -> Ids:
     """The sentences, laid end to end in `ids`, in another order."""
     starts = np.cumsum(lengths) - lengths
-    chosen = lengths[order]
-    shift = starts[order] - (np.cumsum(chosen) - chosen)
-    return ids[np.repeat(shift, chosen) + np.arange(int(chosen.sum()))]
+    return end_to_end(ids, starts[order], lengths[order])
 
 
 def write_array(path: Path, values: npt.NDArray[Any]) -> None:

@@ -39,10 +39,9 @@ class Plan:
     ) -> "Plan":
         """The plan of a recipe for this model and text."""
         assert bilm.config.n_softmax is not None
-        softmax = sum(p.numel() for name, p in bilm.named_parameters() if name.startswith("softmax."))
         return cls(
             parameters=bilm.n_parameters(),
-            softmax_parameters=softmax,
+            softmax_parameters=softmax_parameters(bilm),
             tokens_per_step=config.batch.size * config.batch.unroll,
             steps=config.steps or math.ceil(config.epochs * streams.windows_per_epoch),
             steps_per_epoch=streams.windows_per_epoch,
@@ -53,9 +52,14 @@ class Plan:
         )
 
 
+def softmax_parameters(bilm: BiLM) -> int:
+    """How many numbers the softmax has of its own."""
+    return sum(p.numel() for p in bilm.softmax.parameters()) if bilm.softmax is not None else 0
+
+
 def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int = 1) -> int:
     """An estimate for one process: weights, gradients, the optimiser's state, and what one part of a batch keeps."""
-    tables = sum(p.numel() for name, p in bilm.named_parameters() if name.startswith("softmax."))
+    tables = softmax_parameters(bilm)
     weights = sum(p.numel() for p in bilm.parameters()) - tables
     copies = 2 + OPTIMIZER_COPIES[config.optimizer.name]  # a table has no dense gradient if it is sampled
     sampled = bilm.config.n_softmax is not None and config.sampled(bilm.config.n_softmax) is not None

@@ -11,10 +11,9 @@ for window k, and each of several processes reads only its own rows.
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from elmo.errors import DataError
-from elmo.pretrain.corpus import BEGIN, Corpus, Rows, Shard
+from elmo.pretrain.corpus import Corpus, Rows, Shard, end_to_end, sentences_in
 
 SHUFFLE = 1  # what random numbers are for: one independent sequence each
 
@@ -85,16 +84,10 @@ class Streams:
 
 def shuffled(text: Rows, rng: np.random.Generator, first: int, last: int, reverse: bool = False) -> Rows:
     """Tokens `first` to `last` of the text with its sentences in random order, each read from its end if `reverse`."""
-    starts = np.flatnonzero(text == BEGIN)
-    lengths = np.diff(starts, append=len(text))
+    starts, lengths = sentences_in(text)
     order = rng.permutation(len(starts))
     ends = np.cumsum(lengths[order])
     some = slice(int(np.searchsorted(ends, first, side="right")), int(np.searchsorted(ends, last, side="left")) + 1)
     lengths, starts, ends = lengths[order[some]], starts[order[some]], ends[some]
     before = int(ends[0] - lengths[0]) if len(ends) else first
-    place = np.arange(int(lengths.sum())) - np.repeat(ends - lengths - before, lengths)  # in its sentence
-    if reverse:
-        index: npt.NDArray[np.int64] = np.repeat(starts + lengths - 1, lengths) - place
-    else:
-        index = np.repeat(starts, lengths) + place
-    return text[index[first - before : last - before]]
+    return end_to_end(text, starts, lengths, reverse)[first - before : last - before]

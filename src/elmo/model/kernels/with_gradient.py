@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from elmo.model.device import product_dtype
+
 
 def lstm_with_gradient(
     inputs: Tensor,  # (S, N, D_in) packed
@@ -144,10 +146,3 @@ class _LSTM(torch.autograd.Function):
         return (
             d_inputs, d_h, d_c, d_weight_input, d_weight_hidden, d_bias, d_weight_projection, None, None, None, None
         )  # fmt: skip
-
-
-def product_dtype(tensor: Tensor) -> torch.dtype:
-    """What matrix products of this tensor are computed in: its own precision, or autocast's."""
-    device = tensor.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
-
