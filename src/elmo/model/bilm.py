@@ -111,6 +111,16 @@ class BiLM(nn.Module):
             Softmax(config.n_softmax, dim, config.share_embedding_softmax) if config.n_softmax is not None else None
         )
 
+    @property
+    def plain(self) -> bool:
+        """Whether all is computed by plain PyTorch, as it is written for readers, instead of by kernels."""
+        return self.lstms[0].plain is True
+
+    @plain.setter
+    def plain(self, plain: bool) -> None:
+        for module in (self.token_encoder, *self.lstms):
+            module.plain = plain
+
     def zero_state(self, batch: int) -> State:
         """The state before any text."""
         lstm, weight = self.config.lstm, next(self.lstms.parameters())

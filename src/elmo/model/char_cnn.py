@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
+from elmo.model.kernels import triton_computes
 from elmo.model.numbers import whole
 
 PADDING_ID = 261  # the padding *character*: learned, and part of the convolutions; 0 is "no token"
@@ -91,6 +92,7 @@ class CharCNN(nn.Module):
     def __init__(self, config: CharCNNConfig, dim: int) -> None:
         super().__init__()
         self.config = config
+        self.plain = False  # convolve by plain operations instead of a kernel
         n_filters, embedding_dim = config.n_filters, config.embedding_dim
         self.embedding = nn.Parameter(torch.empty(config.n_characters + 1, embedding_dim))  # row 0: no token
         self.filters = nn.ParameterList(torch.empty(width * embedding_dim, count) for width, count in config.filters)
@@ -136,6 +138,11 @@ class CharCNN(nn.Module):
         """
         if not len(ids):
             return self.embedding.new_empty(0, self.config.n_filters)
+        if triton_computes(self.embedding) and not self.plain:
+            from elmo.model.kernels.char_cnn_gpu import convolve_gpu
+
+            relu = self.config.activation == "relu"
+            return convolve_gpu(ids, PADDING_ID, self.embedding, [*self.filters], [*self.biases], relu)
         lengths = (ids != PADDING_ID).sum(dim=1)
         order = torch.argsort(lengths)
         groups = []

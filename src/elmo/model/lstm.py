@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
+from elmo.model.kernels import triton_computes
 from elmo.model.kernels.in_place import lstm_in_place
 from elmo.model.kernels.with_gradient import lstm_with_gradient
 from elmo.model.numbers import whole
@@ -83,8 +84,13 @@ class ProjectedLSTM(nn.Module):
         """Run over packed inputs, `rows[t]` of them at step t; a sentence that has ended keeps its state."""
         if self.plain:
             return self.read(inputs, rows, state)
-        gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (inputs, *state, *self.parameters()))
-        outputs, h, c = (lstm_with_gradient if gradient else lstm_in_place)(
+        if triton_computes(inputs):
+            from elmo.model.kernels.lstm_gpu import lstm_gpu as lstm
+        elif torch.is_grad_enabled() and any(t.requires_grad for t in (inputs, *state, *self.parameters())):
+            lstm = lstm_with_gradient
+        else:
+            lstm = lstm_in_place
+        outputs, h, c = lstm(
             inputs, rows, state.h, state.c,
             self.weight_input, self.weight_hidden, self.bias, self.weight_projection,
             FORGET_BIAS, self.config.cell_clip, self.config.proj_clip,

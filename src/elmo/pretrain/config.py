@@ -72,7 +72,7 @@ class PretrainConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     precision: Literal["float32", "bfloat16"] = "float32"  # of matrix products; weights and cells stay float32
-    compile: bool = False
+    kernels: Literal["auto", "plain"] = "auto"  # plain: everything by PyTorch's own operations, as readers read it
     device: str = "auto"
     log_every: int = 100  # steps
     tensorboard: bool = False

@@ -22,15 +22,16 @@ from elmo.model.bilm import BiLM
 from elmo.model.device import PRECISIONS, device_named
 from elmo.model.lstm import State
 from elmo.pretrain import checkpoint
-from elmo.pretrain.batch import Batches
+from elmo.pretrain.batch import Batch, Batches
 from elmo.pretrain.checkpoint import Checkpoint
 from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.evaluate import Perplexity, perplexity
+from elmo.pretrain.graph import reader
 from elmo.pretrain.optimizer import Optimizer, rate
 from elmo.pretrain.plan import Plan
-from elmo.pretrain.step import accumulate, clip, tables_of
+from elmo.pretrain.step import Reader, accumulate, clip, tables_of
 from elmo.pretrain.streams import Streams
 from elmo.run import METRICS, RECORD, Run
 from elmo.text.vocabulary import Vocabulary
@@ -95,6 +96,7 @@ class Training:
         if saved is not None:
             self._check(saved)
         self.bilm = self._model(start, saved).to(self.device).train()
+        self.bilm.plain = config.kernels == "plain"
         if softmax_only:
             self.bilm.requires_grad_(False)
             assert self.bilm.softmax is not None
@@ -116,6 +118,7 @@ class Training:
         )  # fmt: skip
         self.state = self.bilm.zero_state(len(own))
         self.progress = Progress(sums=[0.0] * directions)
+        self._read: Reader | None = None
         self.plan = Plan.of(config, self.bilm, self.streams, self.device, self.world.size)
         if saved is not None:
             self._restore(saved, own)
@@ -124,10 +127,6 @@ class Training:
                 Run.begin(out, config, corpus=str(corpus.folder), negatives=negatives)
             else:
                 self.run.forget_after(self.progress.step)
-        if config.compile:
-            for lstm in self.bilm.lstms:
-                lstm.plain = True  # type: ignore[assignment]
-                lstm.step = torch.compile(lstm.step)  # type: ignore[assignment, arg-type]
 
     def train(self, stop: threading.Event | None = None) -> bool:
         """Train to the last step, or until `stop` is set; whether it came to its end. Either way all is saved."""
@@ -141,17 +140,8 @@ class Training:
         interrupted, exhausted = False, self._patience_is_over()
         batches = self.batches.from_step(progress.step, self.plan.steps)
         while progress.step < self.plan.steps and not (interrupted or exhausted):
-            parts = [part.to(self.device) for part in next(batches)]
-            torch.manual_seed(self._seed(progress.step))
-            self._restart_some(progress.step)
             pace = rate(config.optimizer, progress.step, self.plan.steps)
-            losses, self.state = accumulate(
-                self.bilm, parts, self.state,
-                dropout=config.dropout, world=self.world, precision=PRECISIONS[config.precision],
-                scale=float(config.batch.unroll) if config.optimizer.loss_times_unroll else 1.0,
-            )  # fmt: skip
-            norm = clip(self.optimizer.parameters, config.optimizer.clip_norm)
-            self.optimizer.step(pace)
+            losses, norm = self.step(progress.step, next(batches), pace)
             progress.step += 1
             # Looking at a number waits for the device, so it is looked at while the next step runs.
             if pending is not None:
@@ -189,6 +179,22 @@ class Training:
         if not interrupted:
             self._export()
         return not interrupted
+
+    def step(self, number: int, batch: list[Batch], pace: float) -> tuple[Tensor, Tensor]:
+        """One step at this learning rate: the losses (S,) and the gradient's norm, on the device."""
+        config, precision = self.config, PRECISIONS[self.config.precision]
+        if self._read is None and config.batch.accumulate == 1:  # a second part would write over the gradients of one
+            self._read = reader(self.bilm, len(self.streams.own), config.batch.unroll, config.dropout, precision)
+        torch.manual_seed(self._seed(number))
+        self._restart_some(number)
+        losses, self.state = accumulate(
+            self.bilm, [part.to(self.device) for part in batch], self.state,
+            dropout=config.dropout, world=self.world, precision=precision, read=self._read,
+            scale=float(config.batch.unroll) if config.optimizer.loss_times_unroll else 1.0,
+        )  # fmt: skip
+        norm = clip(self.optimizer.parameters, config.optimizer.clip_norm)
+        self.optimizer.step(pace)
+        return losses, norm
 
     def evaluate_start(self) -> None:
         """Score the model before its first step, and keep it: training may not make it better."""

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from elmo.pretrain.config import OptimizerConfig
 
+EPSILON = 1e-10  # that PyTorch's Adagrad adds to the root
+
 
 def rate(config: OptimizerConfig, step: int, steps: int) -> float:
     """The learning rate of a step."""
@@ -20,6 +22,29 @@ def rate(config: OptimizerConfig, step: int, steps: int) -> float:
     done = min(step / steps, 1.0)
     falling = {"constant": 1.0, "linear": 1.0 - done, "cosine": (1.0 + math.cos(math.pi * done)) / 2.0}
     return config.rate * warm * falling[config.schedule]
+
+
+class RowAdagrad(torch.optim.Optimizer):
+    """What PyTorch's Adagrad makes of gradients with few rows, each there once; it never waits for the device."""
+
+    def __init__(self, tables: Iterable[nn.Parameter], rate: float, initial_accumulator: float) -> None:
+        super().__init__(tables, {"lr": rate})
+        for table in self.param_groups[0]["params"]:
+            self.state[table]["sum"] = torch.full_like(table, initial_accumulator)
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        """Update the rows that have a gradient."""
+        rate = self.param_groups[0]["lr"]
+        for table in self.param_groups[0]["params"]:
+            if table.grad is None:
+                continue
+            rows, gradient = table.grad._indices()[0], table.grad._values()
+            sums = self.state[table]["sum"]
+            total = sums.index_select(0, rows).addcmul_(gradient, gradient)
+            sums.index_copy_(0, rows, total)
+            root = total.sqrt_().add_(EPSILON)
+            table.index_copy_(0, rows, table.index_select(0, rows).addcdiv_(gradient, root, value=-rate))
 
 
 class Optimizer:
@@ -35,7 +60,10 @@ class Optimizer:
         self._optimizers: list[torch.optim.Optimizer] = []
         if config.name == "adagrad":
             start = config.initial_accumulator
-            self._optimizers = [torch.optim.Adagrad([*dense, *sparse], config.rate, initial_accumulator_value=start)]
+            if dense:
+                self._optimizers.append(torch.optim.Adagrad(dense, config.rate, initial_accumulator_value=start))
+            if sparse:
+                self._optimizers.append(RowAdagrad(sparse, config.rate, start))
         else:
             decay = config.weight_decay if config.name == "adamw" else 0.0
             if dense:

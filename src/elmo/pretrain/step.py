@@ -5,7 +5,7 @@ get the gradient, and are all that is exchanged between processes, clipped and u
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -32,21 +32,26 @@ class TableRows:
     """The rows of large tables that were taken out for this step, by the table."""
 
     taken: dict[nn.Parameter, list[tuple[Tensor, Tensor]]] = field(default_factory=lambda: defaultdict(list))
+    repeated: set[nn.Parameter] = field(default_factory=set)  # tables of which a row may have been taken twice
 
-    def take(self, table: nn.Parameter, rows: Tensor) -> Tensor:
-        """These rows, as a tensor whose gradient is kept."""
+    def take(self, table: nn.Parameter, rows: Tensor, distinct: bool = False) -> Tensor:
+        """These rows, as a tensor whose gradient is kept; `distinct` ones are rising, and each there once."""
         values = table.detach().index_select(0, rows)
         if table.requires_grad:
             values.requires_grad_()
+            if self.taken[table] or not distinct:
+                self.repeated.add(table)
             self.taken[table].append((rows, values))
         return values
 
-    def gradients(self) -> dict[nn.Parameter, tuple[Tensor, Tensor]]:
-        """Rows and their gradients; a row may stand there more than once."""
-        return {
-            table: (torch.cat([rows for rows, _ in parts]), torch.cat([_gradient(values) for _, values in parts]))
-            for table, parts in self.taken.items()
-        }
+    def gradients(self, world: World) -> dict[nn.Parameter, tuple[Tensor, Tensor]]:
+        """Rows, each that any process took once, and the sums of their gradients."""
+        sums = {}
+        for table, parts in self.taken.items():
+            rows, values = (torch.cat(each) for each in zip(*((r, _gradient(v)) for r, v in parts), strict=True))
+            alone = world.size == 1 and table not in self.repeated
+            sums[table] = (rows, values) if alone else world.sum_rows(rows, values)
+        return sums
 
 
 def _gradient(tensor: Tensor) -> Tensor:
@@ -54,8 +59,13 @@ def _gradient(tensor: Tensor) -> Tensor:
     return tensor.grad
 
 
-def losses(bilm: BiLM, batch: Batch, state: State, dropout: float, tables: TableRows) -> tuple[Tensor, State]:
-    """Summed cross-entropy of each direction, (S,), and the state after the window."""
+Reader = Callable[[Tensor, State], tuple[Tensor, State]]  # inputs (S, N, D) ─▶ the top layer's outputs
+
+
+def losses(
+    bilm: BiLM, batch: Batch, state: State, dropout: float, tables: TableRows, read: Reader | None = None
+) -> tuple[Tensor, State]:
+    """Summed cross-entropy of each direction, (S,), and the state after the window. `read` replaces `bilm.read`."""
     encoder = bilm.token_encoder
     if isinstance(encoder, WordTable):
         words = tables.take(encoder.embedding, batch.spelled)
@@ -63,22 +73,28 @@ def losses(bilm: BiLM, batch: Batch, state: State, dropout: float, tables: Table
         words = encoder(batch.spelled.long())
     directions, n_tokens = batch.inputs.shape
     rows = state.h.shape[2]
+    # A frequent word's gradient is the sum of thousands: in float32, whatever the products' precision.
+    words = words.float() if words.dtype == torch.bfloat16 else words
     inputs = words.index_select(0, batch.inputs.view(-1)).view(directions, n_tokens, -1)
-    layers, after = bilm.read(inputs, [rows] * (n_tokens // rows), state, dropout)
-    hidden = functional.dropout(layers[-1].float() if layers[-1].dtype == torch.bfloat16 else layers[-1], dropout)
+    if read is not None:
+        top, after = read(inputs, state)
+    else:
+        (*_, top), after = bilm.read(inputs, [rows] * (n_tokens // rows), state, dropout)
+    hidden = functional.dropout(top.float() if top.dtype == torch.bfloat16 else top, dropout)
     assert bilm.softmax is not None
     if batch.predicted is None or batch.negatives is None or batch.log_q is None:
         weight: Tensor = bilm.softmax_weight()
         bias: Tensor = bilm.softmax.bias
-        each = [full_softmax(h, target, weight, bias) for h, target in zip(hidden, batch.targets, strict=True)]
+        pairs = zip(hidden, batch.targets, strict=True)
+        each = [full_softmax(*pair, weight, bias, bilm.plain) for pair in pairs]
     else:
         if bilm.softmax.weight is not None:
-            weight = tables.take(bilm.softmax.weight, batch.predicted)
+            weight = tables.take(bilm.softmax.weight, batch.predicted, distinct=True)
         else:
             weight = tables.take(bilm.token_encoder.embedding, batch.predicted + 1)
-        bias = tables.take(bilm.softmax.bias, batch.predicted)
+        bias = tables.take(bilm.softmax.bias, batch.predicted, distinct=True)
         drawn = zip(hidden, batch.targets, batch.negatives, batch.log_q, strict=True)
-        each = [sampled_softmax(*one, weight, bias) for one in drawn]
+        each = [sampled_softmax(*one, weight, bias, bilm.plain) for one in drawn]
     return torch.stack(each), State(after.h.detach(), after.c.detach())
 
 
@@ -91,6 +107,7 @@ def accumulate(
     scale: float,
     world: World,
     precision: torch.dtype = torch.float32,
+    read: Reader | None = None,
 ) -> tuple[Tensor, State]:
     """The gradient of `scale` × the mean loss, over all parts and processes, in every `.grad`; the mean losses (S,).
 
@@ -104,11 +121,11 @@ def accumulate(
     states = [State(*rows) for rows in zip(*(torch.chunk(part, len(parts), dim=2) for part in state), strict=True)]
     for batch, before in zip(parts, states, strict=True):
         with torch.autocast(state.h.device.type, torch.bfloat16, enabled=precision == torch.bfloat16):
-            each, end = losses(bilm, batch, before, dropout, tables)
+            each, end = losses(bilm, batch, before, dropout, tables, read)
         torch.autograd.backward(each.mean() * (scale / n_tokens))
         total += each.detach()
         after.append(end)
-    sparse = {table: world.sum_rows(*rows) for table, rows in tables.gradients().items()}
+    sparse = tables.gradients(world)
     dense = [parameter.grad for parameter in bilm.parameters() if parameter.grad is not None]
     world.sum(dense)
     for table, (rows, values) in sparse.items():
@@ -133,9 +150,7 @@ def clip(parameters: Sequence[Tensor], limit: float | None) -> Tensor:
         for parameter in parameters
         if parameter.grad is not None
     ]
-    norm: Tensor = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(gradient) for gradient in gradients]))
+    norm: Tensor = torch.nn.utils.get_total_norm(gradients)
     if limit is not None:
-        factor = limit / torch.clamp(norm, min=limit)
-        for gradient in gradients:
-            gradient.mul_(factor)
+        torch._foreach_mul_(gradients, limit / torch.clamp(norm, min=limit))
     return norm

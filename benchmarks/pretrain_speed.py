@@ -1,0 +1,224 @@
+"""How near training comes to the limit of a GPU: whole steps, their parts, and the LSTMs beside cuDNN's.
+
+    python benchmarks/pretrain_speed.py CORPUS [--preset original] [--batch 512 1024 2048] [--steps 40]
+
+A whole step is what `elmo pretrain` does: batches made from the corpus while the last step runs, token encoder, both
+directions with their clips, dropout, sampled softmax, gradient clipping, optimiser. The parts are timed by themselves
+on one batch, forward and backward. "Of peak" is the share of what a product of 8192³ reaches in the same run: only the
+products that the mathematics asks for are counted, none that is computed again or on padding.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from elmo.model.bilm import BiLM, BiLMConfig
+from elmo.model.char_cnn import CharCNN
+from elmo.model.device import PRECISIONS
+from elmo.pretrain.batch import Batch
+from elmo.pretrain.config import PretrainConfig
+from elmo.pretrain.corpus import Corpus
+from elmo.pretrain.graph import reader
+from elmo.pretrain.loop import Training
+from elmo.pretrain.loss import sampled_softmax
+from elmo.pretrain.step import clip
+
+TOKENS = 10 * 769_000_000  # the original's ten epochs
+
+
+def milliseconds(function: Callable[[], object], repeats: int = 10) -> float:
+    """Mean time of a call on the device, after three that are not counted."""
+    for _ in range(3):
+        function()
+    torch.cuda.synchronize()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(repeats):
+        function()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / repeats
+
+
+def peak() -> float:
+    """Floating-point operations a second of one large product in bfloat16."""
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return 2 * 8192**3 / (milliseconds(lambda: a @ b) / 1e3)
+
+
+def operations(config: BiLMConfig, negatives: int) -> tuple[float, float, float]:
+    """Of the forward pass: highways and projection per distinct word, LSTMs per token, softmax per token."""
+    cnn, lstm = config.char_cnn, config.lstm
+    assert cnn is not None
+    dim = lstm.projection_dim
+    after = cnn.n_highway * 2 * cnn.n_filters * 2 * cnn.n_filters + 2 * cnn.n_filters * dim
+    layer = 2 * (2 * dim) * 4 * lstm.dim + 2 * lstm.dim * dim
+    return after, config.directions * lstm.n_layers * layer, config.directions * 2 * dim * negatives
+
+
+def convolutions(config: BiLMConfig, spelled: Tensor) -> float:
+    """Operations of all windows that have a character in them."""
+    assert config.char_cnn is not None
+    lengths = (spelled != 261).sum(dim=1)
+    places = [(lengths.clamp(max=spelled.shape[1] - w + 1).sum(), w, count) for w, count in config.char_cnn.filters]
+    return float(sum(2 * n * w * config.char_cnn.embedding_dim * count for n, w, count in places))
+
+
+def cudnn(config: BiLMConfig, batch: int, steps: int) -> Callable[[], None]:
+    """Forward and backward of cuDNN's LSTMs with projection, one stack for each direction; it cannot clip."""
+    dim, size = config.lstm.projection_dim, config.lstm.dim
+    stacks = [nn.LSTM(dim, size, config.lstm.n_layers, proj_size=dim).cuda().bfloat16() for _ in range(2)]
+    inputs = torch.randn(2, steps, batch, dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    gradient = torch.randn(steps, batch, dim, device="cuda", dtype=torch.bfloat16)
+    for stack in stacks:
+        stack.flatten_parameters()
+
+    def run() -> None:
+        for stack, text in zip(stacks, inputs, strict=True):
+            stack(text)[0].backward(gradient)
+            stack.zero_grad(set_to_none=True)
+        inputs.grad = None
+
+    return run
+
+
+def ours(config: BiLMConfig, batch: int, steps: int) -> Callable[[], None]:
+    """The same of ours, clips and skip connections included, as training runs them."""
+    bilm = BiLM(replace(config, char_cnn=None, n_words=1, n_softmax=None)).cuda()
+    read = reader(bilm, batch, steps, 0.0, torch.bfloat16)
+    assert read is not None
+    size = 2, steps * batch, config.lstm.projection_dim
+    inputs = torch.randn(*size, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    gradient = torch.randn(*size, device="cuda", dtype=torch.bfloat16)
+    state = bilm.zero_state(batch)
+
+    def run() -> None:
+        read(inputs, state)[0].backward(gradient)
+        bilm.zero_grad(set_to_none=True)
+        inputs.grad = None
+
+    return run
+
+
+def compare_lstms(config: BiLMConfig, batches: list[int], steps: int, limit: float) -> None:
+    print("\n| batch | LSTMs, tokens/s | of peak | cuDNN without clips, tokens/s | ours : cuDNN |\n|---|---|---|---|---|")
+    work = 3 * operations(config, 0)[1]
+    for batch in batches:
+        times = []
+        for make in (ours, cudnn):
+            times.append(milliseconds(make(config, batch, steps)) / 1e3)
+            torch.cuda.empty_cache()
+        mine, theirs = (batch * steps / seconds for seconds in times)
+        print(f"| {batch} | {mine:,.0f} | {mine * work / limit:.0%} | {theirs:,.0f} | {mine / theirs:.2f} |", flush=True)
+
+
+def training_of(corpus: Corpus, folder: Path, preset: str, batch: int, changes: list[str]) -> Training:
+    sets = [f"batch.size={batch}", "precision=bfloat16", "evaluation.every=0", "steps=100000", *changes]
+    return Training(corpus, folder / "run", PretrainConfig.of(preset, None, sets))
+
+
+def whole_steps(training: Training, steps: int, first: int = 10) -> float:
+    """Seconds a step, batches made from the corpus on the way; the first ones build kernels and claim memory."""
+    batches = training.batches.from_step(0, first + steps)
+    for number, batch in enumerate(batches):
+        if number == first:
+            torch.cuda.synchronize()
+            begin = time.perf_counter()
+        losses, _ = training.step(number, batch, 0.01)
+        if number % 4 == 0:
+            losses.tolist()  # as the loop looks at them, to run ahead of the device by a few steps only
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / steps
+
+
+def parts(training: Training, batch: Batch) -> dict[str, tuple[float, float]]:
+    """Each part by itself: milliseconds, and floating-point operations forward and backward."""
+    bilm, config = training.bilm, training.bilm.config
+    assert batch.predicted is not None and batch.negatives is not None and batch.log_q is not None
+    assert isinstance(bilm.token_encoder, CharCNN) and bilm.softmax is not None and bilm.softmax.weight is not None
+    after, lstm, softmax = operations(config, batch.negatives.shape[1])
+    n_words, n_tokens = len(batch.spelled), batch.inputs.shape[1]
+    spelled = batch.spelled.long()
+    weight, bias = (t.detach()[batch.predicted].requires_grad_() for t in (bilm.softmax.weight, bilm.softmax.bias))
+    hidden = torch.randn(config.directions, n_tokens, config.lstm.projection_dim, device="cuda", requires_grad=True)
+    inputs = hidden.detach().to(PRECISIONS[training.config.precision]).requires_grad_()
+    precision = torch.autocast("cuda", torch.bfloat16, enabled=training.config.precision == "bfloat16")
+
+    def encode() -> None:
+        with precision:
+            words = bilm.token_encoder(spelled)
+        words.sum().backward()
+
+    def read() -> None:
+        assert training._read is not None
+        training._read(inputs, training.state)[0].sum().backward()
+
+    def predict() -> None:
+        drawn = zip(hidden, batch.targets, batch.negatives, batch.log_q, strict=True)
+        with precision:
+            torch.stack([sampled_softmax(*one, weight, bias) for one in drawn]).sum().backward()
+
+    def update() -> None:
+        clip(training.optimizer.parameters, 10.0)
+        training.optimizer.step(0.01)
+
+    work = {
+        "char CNN": (encode, 3 * (convolutions(config, spelled) + n_words * after)),
+        "LSTMs": (read, 3 * n_tokens * lstm),
+        "softmax": (predict, 3 * n_tokens * softmax),
+        "clip and optimiser": (update, 0.0),
+    }
+    return {name: (milliseconds(function), count) for name, (function, count) in work.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--preset", default="original")
+    parser.add_argument("--batch", type=int, nargs="+", default=[512, 1024, 2048])
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--set", nargs="*", default=[], help="changes of the recipe, such as kernels=plain")
+    parser.add_argument("--lstm", action="store_true", help="compare the LSTMs with cuDNN's, too")
+    arguments = parser.parse_args()
+    corpus = Corpus.open(arguments.corpus)
+    limit = peak()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, 8192³ in bfloat16: {limit / 1e12:.0f} TFLOP/s")
+    print(f"{arguments.preset}, {len(corpus.vocabulary):,} words, {' '.join(arguments.set)}", flush=True)
+    unroll = PretrainConfig().batch.unroll
+    if arguments.lstm:
+        compare_lstms(BiLMConfig.preset(arguments.preset), arguments.batch, unroll, limit)
+    each: dict[int, tuple[dict[str, tuple[float, float]], float]] = {}
+    print("\n| batch | tokens/s | ms a step | of peak | GiB | hours for 10 × 769 M |\n|---|---|---|---|---|---|")
+    for batch in arguments.batch:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        with tempfile.TemporaryDirectory() as folder:
+            training = training_of(corpus, Path(folder), arguments.preset, batch, arguments.set)
+            seconds = whole_steps(training, arguments.steps)
+            memory = torch.cuda.max_memory_allocated() / 2**30
+            example = training.batches.of_step(0)[0].to(training.device)
+            each[batch] = parts(training, example) if training._read is not None else {}, seconds
+        work = sum(count for _, count in each[batch][0].values())
+        speed = batch * unroll / seconds
+        print(
+            f"| {batch} | {speed:,.0f} | {1e3 * seconds:.1f} | {work / seconds / limit:.0%} | {memory:.1f} | "
+            f"{TOKENS / speed / 3600:.1f} |", flush=True,
+        )  # fmt: skip
+        del training, example
+    for batch, (found, seconds) in each.items():
+        print(f"\n| batch {batch} | ms | share of the step | TFLOP/s | of peak |\n|---|---|---|---|---|")
+        for name, (ms, count) in found.items():
+            speed = count / ms * 1e3
+            print(f"| {name} | {ms:.2f} | {ms / seconds / 1e3:.0%} | {speed / 1e12:.0f} | {speed / limit:.0%} |")
+        rest = 1e3 * seconds - sum(ms for ms, _ in found.values())
+        print(f"| everything else | {rest:.2f} | {rest / seconds / 1e3:.0%} | | |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
