@@ -125,7 +125,8 @@ def training_of(corpus: Corpus, folder: Path, preset: str, batch: int, changes: 
 
 def whole_steps(training: Training, steps: int, first: int = 10) -> float:
     """Seconds a step, batches made from the corpus on the way; the first ones build kernels and claim memory."""
-    batches = training.batches.from_step(0, first + steps)
+    training.record()
+    batches = training.batches.from_step(0, first + steps, pinned=True)
     for number, batch in enumerate(batches):
         if number == first:
             torch.cuda.synchronize()

@@ -108,3 +108,15 @@ def _value(kind: Any, value: Any, name: str) -> Any:
     if kind in (int, bool, str) and type(value) is kind:
         return value
     raise ConfigError(f"{name} is {value!r}; expected {_KINDS[kind]}")
+
+
+def differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") -> str:
+    """Where two nested tables of values differ, for a message."""
+    parts = []
+    for name in asked:
+        if isinstance(asked[name], dict) and isinstance(found.get(name), dict):
+            inner = differences(asked[name], found[name], f"{prefix}{name}.")
+            parts.append(inner) if inner else None
+        elif asked[name] != found.get(name):
+            parts.append(f"{prefix}{name} {found.get(name)}, not {asked[name]}")
+    return ", ".join(parts)

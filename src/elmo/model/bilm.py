@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
-from elmo.model.char_cnn import CharCNN, CharCNNConfig
+from elmo.model.char_cnn import CharCNN, CharCNNConfig, Highway
 from elmo.model.layers import Layers
 from elmo.model.lstm import LSTMConfig, ProjectedLSTM, State
 from elmo.model.numbers import whole
@@ -118,8 +118,9 @@ class BiLM(nn.Module):
 
     @plain.setter
     def plain(self, plain: bool) -> None:
-        for module in (self.token_encoder, *self.lstms):
-            module.plain = plain
+        for module in self.modules():
+            if isinstance(module, CharCNN | Highway | ProjectedLSTM):
+                module.plain = plain
 
     def zero_state(self, batch: int) -> State:
         """The state before any text."""

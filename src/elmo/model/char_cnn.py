@@ -66,6 +66,7 @@ class Highway(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
+        self.plain = False  # compute by plain operations instead of a kernel
         # Carry and transform side by side: one product makes both.
         self.weight = nn.Parameter(torch.empty(dim, 2 * dim))
         self.bias = nn.Parameter(torch.empty(2 * dim))
@@ -82,6 +83,10 @@ class Highway(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, F) ─▶ (N, F)."""
+        if triton_computes(x) and not self.plain:
+            from elmo.model.kernels.highway_gpu import highway_gpu
+
+            return highway_gpu(x, self.weight, self.bias)
         carry, transform = torch.addmm(self.bias, x, self.weight).to(x.dtype).chunk(2, dim=1)
         return torch.lerp(x, torch.relu(transform), torch.sigmoid(carry))
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 27}  # elements of (tokens, words) that exist at a time
+SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 28}  # elements of (tokens, words) that exist at a time
 
 
 class Softmax(nn.Module):

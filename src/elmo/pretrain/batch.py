@@ -3,7 +3,7 @@
 word rows (S, B, T + 1) ─▶ distinct words and their characters, places (S, N) of inputs and targets, N = T·B time-major
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -33,16 +33,22 @@ class Batch:
     negatives: Tensor | None = None  # (S, K) places in `predicted`
     log_q: Tensor | None = None  # (S, P)
 
+    def pinned(self) -> "Batch":
+        """The same in memory that a device copies from by itself."""
+        return self._each(_pinned)
+
     def to(self, device: torch.device) -> "Batch":
-        """The same on a device; from pinned memory, without waiting."""
+        """The same on a device; of a pinned one, without waiting."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
-        def moved(tensor: Tensor | None) -> Tensor | None:
-            if tensor is None or device.type == "cpu":
-                return tensor
-            return tensor.pin_memory().to(device, non_blocking=True)
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        return Batch(**{name: None if value is None else change(value) for name, value in vars(self).items()})
 
-        fields = {name: moved(value) for name, value in vars(self).items()}
-        return Batch(**fields)  # type: ignore[arg-type]
+
+def _pinned(tensor: Tensor) -> Tensor:
+    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    pinned.numpy()[...] = tensor.numpy()  # PyTorch would wake all its threads for it
+    return pinned
 
 
 class Batches:
@@ -70,15 +76,19 @@ class Batches:
         self._negatives = negatives
         self._parts = np.array_split(np.arange(len(streams.own)), accumulate)
 
-    def from_step(self, first: int, last: int) -> Generator[list[Batch]]:
+    def from_step(self, first: int, last: int, pinned: bool = False) -> Generator[list[Batch]]:
         """The batches of steps `first` to `last`, each in its parts, prepared ahead by another thread."""
+
+        def prepared(step: int) -> list[Batch]:
+            return [batch.pinned() if pinned else batch for batch in self.of_step(step)]
+
         with ThreadPoolExecutor(max_workers=1) as thread:
-            waiting = [thread.submit(self.of_step, step) for step in range(first, min(first + AHEAD, last))]
+            waiting = [thread.submit(prepared, step) for step in range(first, min(first + AHEAD, last))]
             try:
                 for step in range(first, last):
                     ready = waiting.pop(0)
                     if step + AHEAD < last:
-                        waiting.append(thread.submit(self.of_step, step + AHEAD))
+                        waiting.append(thread.submit(prepared, step + AHEAD))
                     yield ready.result()
             finally:
                 for future in waiting:

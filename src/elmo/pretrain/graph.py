@@ -3,7 +3,8 @@
 A small model's kernels take less time than it takes to launch them one by one.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,12 +22,26 @@ def reader(bilm: BiLM, rows: int, steps: int, dropout: float, precision: torch.d
         return None
     size = bilm.config.directions, rows * steps, bilm.config.lstm.projection_dim
     inputs = torch.zeros(*size, device=weights[0].device, dtype=precision, requires_grad=True)
-    with torch.autocast("cuda", torch.bfloat16, enabled=precision == torch.bfloat16, cache_enabled=False):
-        module = _Reading(bilm, [rows] * steps, dropout)
-        read = torch.cuda.make_graphed_callables(module, (inputs, *bilm.zero_state(rows)))  # type: ignore[arg-type]
+    module = _Reading(bilm, [rows] * steps, dropout)
+    names, weights = zip(*module.named_parameters(), strict=True)
+
+    def reading(inputs: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        replaced = dict(zip(names, weights, strict=True))
+        outputs: tuple[Tensor, Tensor, Tensor] = torch.func.functional_call(module, replaced, (inputs, h, c))
+        return outputs
+
+    # Recorded with stand-ins that share the weights' memory: what is recorded leaves no trace at the weights themselves.
+    stand_ins = [weight.detach().requires_grad_() for weight in weights]
+    with warnings.catch_warnings(), torch.autocast(
+        "cuda", torch.bfloat16, enabled=precision == torch.bfloat16, cache_enabled=False
+    ):
+        warnings.filterwarnings("ignore", "The AccumulateGrad node's stream does not match")  # nothing accumulates yet
+        read: Callable[..., tuple[Tensor, Tensor, Tensor]] = torch.cuda.make_graphed_callables(
+            reading, (inputs, *bilm.zero_state(rows), *stand_ins)
+        )
 
     def replay(inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        top, h, c = read(inputs.to(precision), *state)
+        top, h, c = read(inputs.to(precision), *state, *weights)
         return top, State(h, c)
 
     return replay

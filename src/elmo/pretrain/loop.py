@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmo.config import differences
 from elmo.errors import ConfigError, DataError, ElmoError, WeightsError
 from elmo.model.bilm import BiLM
 from elmo.model.device import PRECISIONS, device_named
@@ -135,10 +136,11 @@ class Training:
         if self.report and self.world.rank == 0:
             self.report.planned(self.plan, progress.step)
         writer = self._tensorboard()
+        self.record()
         pending: tuple[int, Tensor] | None = None  # the last step's losses and norm, not looked at yet
         clock, timed_from = time.perf_counter(), progress.step
         interrupted, exhausted = False, self._patience_is_over()
-        batches = self.batches.from_step(progress.step, self.plan.steps)
+        batches = self.batches.from_step(progress.step, self.plan.steps, pinned=self.device.type == "cuda")
         while progress.step < self.plan.steps and not (interrupted or exhausted):
             pace = rate(config.optimizer, progress.step, self.plan.steps)
             losses, norm = self.step(progress.step, next(batches), pace)
@@ -180,11 +182,15 @@ class Training:
             self._export()
         return not interrupted
 
+    def record(self) -> None:
+        """Record the LSTMs' kernels, where that makes steps faster; while it does, no other thread may use the device."""
+        batch, precision = self.config.batch, PRECISIONS[self.config.precision]
+        if batch.accumulate == 1:  # of a second part, the gradients would be written over those of the first
+            self._read = reader(self.bilm, len(self.streams.own), batch.unroll, self.config.dropout, precision)
+
     def step(self, number: int, batch: list[Batch], pace: float) -> tuple[Tensor, Tensor]:
         """One step at this learning rate: the losses (S,) and the gradient's norm, on the device."""
         config, precision = self.config, PRECISIONS[self.config.precision]
-        if self._read is None and config.batch.accumulate == 1:  # a second part would write over the gradients of one
-            self._read = reader(self.bilm, len(self.streams.own), config.batch.unroll, config.dropout, precision)
         torch.manual_seed(self._seed(number))
         self._restart_some(number)
         losses, self.state = accumulate(
@@ -242,7 +248,7 @@ class Training:
                 return BiLM(config)
         model = saved.model()
         if model.bilm.config != config:
-            different = _differences(asdict(config), asdict(model.bilm.config))
+            different = differences(asdict(config), asdict(model.bilm.config))
             raise WeightsError(f"{saved.path}: a checkpoint of another architecture: {different}. Resume with its own")
         return model.bilm
 
@@ -259,7 +265,7 @@ class Training:
         for name in fixed:
             if asked[name] != before[name]:
                 raise ConfigError(
-                    f"{saved.path}: was trained with {_differences({name: asked[name]}, {name: before[name]})}; a run "
+                    f"{saved.path}: was trained with {differences({name: asked[name]}, {name: before[name]})}; a run "
                     f"is resumed with the recipe it began with (steps, epochs, evaluation and checkpoints may change)"
                 )
 
@@ -383,14 +389,3 @@ class Training:
         except ImportError:
             raise ConfigError("tensorboard = true needs an extra: pip install 'elmo-torch[tensorboard]'") from None
         return SummaryWriter(str(self.out / "tensorboard"), purge_step=self.progress.step)
-
-
-def _differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") -> str:
-    parts = []
-    for name in asked:
-        if isinstance(asked[name], dict) and isinstance(found.get(name), dict):
-            inner = _differences(asked[name], found[name], f"{prefix}{name}.")
-            parts.append(inner) if inner else None
-        elif asked[name] != found.get(name):
-            parts.append(f"{prefix}{name} {found.get(name)}, not {asked[name]}")
-    return ", ".join(parts)

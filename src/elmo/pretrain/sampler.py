@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+NEVER = np.iinfo(np.int64).max
 NEGATIVES = 2  # what random numbers are for: see streams.SHUFFLE
 
 
@@ -29,23 +30,24 @@ class LogUniform:
         p = np.log1p(1.0 / np.arange(1.0, n_words + 1.0)) / np.log(n_words + 1.0)
         with np.errstate(divide="ignore"):  # of one word alone, every try gives it
             self._log_missed = np.log1p(-p)  # that one try does not give the word
+        self._first = np.full(n_words, NEVER)  # the try that gave each word first
 
     def draw(self, rng: np.random.Generator, n: int) -> Draw:
         """Draw n distinct words."""
-        never = np.iinfo(np.int64).max
-        first = np.full(self._n_words, never)  # the try that gave each word first
+        first = self._first
+        words = np.empty(0, dtype=np.int64)  # in the order of their first try
         tries = 0
-        while True:
-            drawn = np.exp(rng.random(4 * n) * np.log(self._n_words + 1)).astype(np.int64) - 1
-            drawn = np.minimum(drawn, self._n_words - 1)[::-1]  # backwards: of equal ones the first is written last
-            numbers = np.arange(tries + len(drawn) - 1, tries - 1, -1)
-            new = first[drawn] == never
-            first[drawn[new]] = numbers[new]
+        while len(words) < n:
+            drawn = np.exp(rng.random(2 * n) * np.log(self._n_words + 1)).astype(np.int64) - 1
+            drawn = np.minimum(drawn, self._n_words - 1)
+            numbers = np.arange(tries, tries + len(drawn))
+            new = first[drawn] == NEVER
+            first[drawn[new][::-1]] = numbers[new][::-1]  # backwards: of equal ones the first is written last
+            words = np.concatenate([words, drawn[first[drawn] == numbers]])
             tries += len(drawn)
-            words = np.flatnonzero(first < never)
-            if len(words) >= n:
-                last = int(np.partition(first[words], n - 1)[n - 1])
-                return Draw(words[first[words] <= last], last + 1)
+        last = int(first[words[n - 1]])
+        first[words] = NEVER
+        return Draw(np.sort(words[:n]), last + 1)
 
     def log_expected_count(self, words: npt.NDArray[np.int64], tries: int) -> npt.NDArray[np.float32]:
         """log Q of these words."""

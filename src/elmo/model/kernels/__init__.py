@@ -1,7 +1,8 @@
 """The same mathematics as the plain modules, for speed. Each is tested against the plain path, which readers read.
 
-    in_place, with_gradient              PyTorch's operations, on any device: the LSTM without and with a gradient
-    lstm_gpu, char_cnn_gpu, softmax_gpu  Triton's kernels between cuBLAS's products
+    in_place, with_gradient    PyTorch's operations, on any device: the LSTM without and with a gradient
+    lstm_gpu, char_cnn_gpu,    Triton's kernels, between the products that cuBLAS makes
+    highway_gpu, softmax_gpu
 
 Which one computes is chosen where it is called, by `triton_computes`; `BiLM.plain` asks for the plain path.
 """

@@ -1,0 +1,75 @@
+"""Do the kernels learn what the plain path learns? The same steps on real text, by both: their losses side by side.
+
+    python benchmarks/loss_curves.py CORPUS [--preset small] [--batch 512] [--steps 200] [--figure curves.png]
+
+Every run reads the same windows, draws the same negatives and starts from the same weights. What dropout leaves out is
+random, so the plain path runs with two seeds of its dropout: the difference of the two is the noise.
+"""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo.pretrain import loop
+from elmo.pretrain.config import PretrainConfig
+from elmo.pretrain.corpus import Corpus
+from elmo.pretrain.loop import Training
+
+RUNS = {
+    "plain, float32": (["kernels=plain"], 3),
+    "plain, float32, other dropout": (["kernels=plain"], 1003),
+    "kernels, float32": ([], 3),
+    "kernels, bfloat16": (["precision=bfloat16"], 3),
+}
+
+
+def losses(corpus: Corpus, arguments: argparse.Namespace, changes: list[str], dropout: int) -> npt.NDArray[np.float64]:
+    """The loss of every step, the mean of both directions."""
+    recipe = [f"batch.size={arguments.batch}", f"steps={arguments.steps}", "evaluation.every=0", *arguments.set]
+    loop.DROPOUT = dropout  # what the random numbers of dropout are drawn for
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        training = Training(corpus, Path(folder) / "run", PretrainConfig.of(arguments.preset, None, [*recipe, *changes]))
+        training.record()
+        pinned = training.device.type == "cuda"
+        for number, batch in enumerate(training.batches.from_step(0, arguments.steps, pinned)):
+            found.append(training.step(number, batch, training.config.optimizer.rate)[0].mean())
+    return np.array([float(loss) for loss in found])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--preset", default="small")
+    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--set", nargs="*", default=[], help="changes of the recipe")
+    parser.add_argument("--figure", type=Path)
+    arguments = parser.parse_args()
+    corpus = Corpus.open(arguments.corpus)
+    curves = {name: losses(corpus, arguments, *run) for name, run in RUNS.items()}
+    plain = next(iter(curves.values()))
+    marks = [0, *range(arguments.steps // 4 - 1, arguments.steps, arguments.steps // 4)]
+    print(f"{arguments.preset}, batch {arguments.batch}, {len(corpus.vocabulary):,} words")
+    print("| loss at step | " + " | ".join(str(mark + 1) for mark in marks) + " | mean difference from the first |")
+    print("|---" * (len(marks) + 2) + "|")
+    for name, curve in curves.items():
+        values = " | ".join(f"{curve[mark]:.4f}" for mark in marks)
+        print(f"| {name} | {values} | {np.abs(curve - plain).mean():.4f} |")
+    if arguments.figure:
+        from matplotlib import pyplot
+
+        figure, axes = pyplot.subplots(figsize=(7, 4))
+        for name, curve in curves.items():
+            axes.plot(np.arange(1, len(curve) + 1), curve, label=name, linewidth=1)
+        axes.set_xlabel("step")
+        axes.set_ylabel("sampled loss")
+        axes.legend()
+        figure.savefig(arguments.figure, dpi=120, bbox_inches="tight")
+
+
+if __name__ == "__main__":
+    main()
