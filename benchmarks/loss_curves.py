@@ -32,7 +32,8 @@ def losses(corpus: Corpus, arguments: argparse.Namespace, changes: list[str], dr
     loop.DROPOUT = dropout  # what the random numbers of dropout are drawn for
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        training = Training(corpus, Path(folder) / "run", PretrainConfig.of(arguments.preset, None, [*recipe, *changes]))
+        config = PretrainConfig.of(arguments.preset, None, [*recipe, *changes])
+        training = Training(corpus, Path(folder) / "run", config)
         training.record()
         pinned = training.device.type == "cuda"
         for number, batch in enumerate(training.batches.from_step(0, arguments.steps, pinned)):

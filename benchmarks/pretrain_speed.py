@@ -107,7 +107,7 @@ def ours(config: BiLMConfig, batch: int, steps: int) -> Callable[[], None]:
 
 
 def compare_lstms(config: BiLMConfig, batches: list[int], steps: int, limit: float) -> None:
-    print("\n| batch | LSTMs, tokens/s | of peak | cuDNN without clips, tokens/s | ours : cuDNN |\n|---|---|---|---|---|")
+    print("\n| batch | LSTMs, tokens/s | of peak | cuDNN without clips | ours : cuDNN |\n|---|---|---|---|---|")
     work = 3 * operations(config, 0)[1]
     for batch in batches:
         times = []
@@ -115,7 +115,8 @@ def compare_lstms(config: BiLMConfig, batches: list[int], steps: int, limit: flo
             times.append(milliseconds(make(config, batch, steps)) / 1e3)
             torch.cuda.empty_cache()
         mine, theirs = (batch * steps / seconds for seconds in times)
-        print(f"| {batch} | {mine:,.0f} | {mine * work / limit:.0%} | {theirs:,.0f} | {mine / theirs:.2f} |", flush=True)
+        share = mine * work / limit
+        print(f"| {batch} | {mine:,.0f} | {share:.0%} | {theirs:,.0f} | {mine / theirs:.2f} |", flush=True)
 
 
 def training_of(corpus: Corpus, folder: Path, preset: str, batch: int, changes: list[str]) -> Training:

@@ -114,7 +114,7 @@ class BiLM(nn.Module):
     @property
     def plain(self) -> bool:
         """Whether all is computed by plain PyTorch, as it is written for readers, instead of by kernels."""
-        return self.lstms[0].plain is True
+        return bool(self.lstms[0].plain)
 
     @plain.setter
     def plain(self, plain: bool) -> None:

@@ -42,7 +42,8 @@ class Batch:
         return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        return Batch(**{name: None if value is None else change(value) for name, value in vars(self).items()})
+        fields = {name: None if value is None else change(value) for name, value in vars(self).items()}
+        return Batch(**fields)  # type: ignore[arg-type]
 
 
 def _pinned(tensor: Tensor) -> Tensor:

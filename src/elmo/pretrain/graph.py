@@ -4,10 +4,12 @@ A small model's kernels take less time than it takes to launch them one by one.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from elmo.model.bilm import BiLM
 from elmo.model.kernels import triton_computes
@@ -17,28 +19,24 @@ from elmo.pretrain.step import Reader
 
 def reader(bilm: BiLM, rows: int, steps: int, dropout: float, precision: torch.dtype) -> Reader | None:
     """What reads windows of so many rows and steps; none where it cannot be recorded."""
-    weights = list(bilm.lstms.parameters())
-    if bilm.plain or not triton_computes(weights[0]) or not all(weight.requires_grad for weight in weights):
-        return None
-    size = bilm.config.directions, rows * steps, bilm.config.lstm.projection_dim
-    inputs = torch.zeros(*size, device=weights[0].device, dtype=precision, requires_grad=True)
     module = _Reading(bilm, [rows] * steps, dropout)
     names, weights = zip(*module.named_parameters(), strict=True)
+    if bilm.plain or not triton_computes(weights[0]) or not all(weight.requires_grad for weight in weights):
+        return None
 
     def reading(inputs: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         replaced = dict(zip(names, weights, strict=True))
-        outputs: tuple[Tensor, Tensor, Tensor] = torch.func.functional_call(module, replaced, (inputs, h, c))
+        outputs: tuple[Tensor, Tensor, Tensor] = functional_call(module, replaced, (inputs, h, c))
         return outputs
 
-    # Recorded with stand-ins that share the weights' memory: what is recorded leaves no trace at the weights themselves.
+    size = bilm.config.directions, rows * steps, bilm.config.lstm.projection_dim
+    inputs = torch.zeros(*size, device=weights[0].device, dtype=precision, requires_grad=True)
+    # Stand-ins share the weights' memory, so that what is recorded leaves no trace at the weights themselves.
     stand_ins = [weight.detach().requires_grad_() for weight in weights]
-    with warnings.catch_warnings(), torch.autocast(
-        "cuda", torch.bfloat16, enabled=precision == torch.bfloat16, cache_enabled=False
-    ):
+    low = precision == torch.bfloat16
+    with warnings.catch_warnings(), torch.autocast("cuda", torch.bfloat16, enabled=low, cache_enabled=False):
         warnings.filterwarnings("ignore", "The AccumulateGrad node's stream does not match")  # nothing accumulates yet
-        read: Callable[..., tuple[Tensor, Tensor, Tensor]] = torch.cuda.make_graphed_callables(
-            reading, (inputs, *bilm.zero_state(rows), *stand_ins)
-        )
+        read: Any = torch.cuda.make_graphed_callables(reading, (inputs, *bilm.zero_state(rows), *stand_ins))
 
     def replay(inputs: Tensor, state: State) -> tuple[Tensor, State]:
         top, h, c = read(inputs.to(precision), *state, *weights)

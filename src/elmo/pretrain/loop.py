@@ -183,7 +183,7 @@ class Training:
         return not interrupted
 
     def record(self) -> None:
-        """Record the LSTMs' kernels, where that makes steps faster; while it does, no other thread may use the device."""
+        """Record the LSTMs' kernels where that makes steps faster; no other thread may use the device meanwhile."""
         batch, precision = self.config.batch, PRECISIONS[self.config.precision]
         if batch.accumulate == 1:  # of a second part, the gradients would be written over those of the first
             self._read = reader(self.bilm, len(self.streams.own), batch.unroll, self.config.dropout, precision)

@@ -14,7 +14,8 @@ from elmo.pretrain.streams import Streams
 # Numbers per token or word, as multiples of a layer's width: counted in the kernels, and compared with what was
 # measured (benchmarks/RESULTS.md).
 CELLS_KEPT = 6  # of H, in every layer until its gradient: four gates, cell, hidden
-CELLS_BACKWARD = 7  # of H, in one layer at a time: the gates' gradients and their copies
+CELLS_BACKWARD = 7  # of H, in one layer at a time: the gates' gradients and their copies; a GPU has them in their place
+CELLS_PLAIN = 22  # of H, that PyTorch keeps by itself in the plain path
 FILTERS_KEPT = 8  # of F, and 4 more for every highway
 OPTIMIZER_COPIES = {"adagrad": 1, "adam": 2, "adamw": 2}
 
@@ -65,10 +66,14 @@ def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int
     sampled = bilm.config.n_softmax is not None and config.sampled(bilm.config.n_softmax) is not None
     lstm, cnn = bilm.config.lstm, bilm.config.char_cnn
     tokens = config.batch.size * config.batch.unroll // (config.batch.accumulate * processes) * bilm.config.directions
-    kept = tokens * lstm.n_layers * (CELLS_KEPT * lstm.dim + 6 * lstm.projection_dim)
+    plain, gpu = config.kernels == "plain", device == "cuda"
+    low = 2 if gpu and config.precision == "bfloat16" else 4  # bytes of what enters a product
+    each = 4 * CELLS_PLAIN if plain else 4 + low * (CELLS_KEPT - 1) if gpu else 4 * CELLS_KEPT
+    kept = tokens * lstm.n_layers * (each * lstm.dim + 6 * low * lstm.projection_dim)
     if cnn is not None:
         words = min(tokens, int(22.4 * tokens**0.584))  # distinct ones: measured on English (docs/scaling.md)
-        kept += words * cnn.n_filters * (FILTERS_KEPT + 4 * cnn.n_highway)
-    scores = 3 * SCORES_AT_ONCE.get(device, SCORES_AT_ONCE["cpu"])
-    most = max(tokens * CELLS_BACKWARD * lstm.dim, scores)  # not at the same time
-    return 4 * (weights * copies + tables * (copies - sampled) + kept + most)
+        kept += low * words * cnn.n_filters * (FILTERS_KEPT + 4 * cnn.n_highway)
+    columns = (config.negatives if sampled else bilm.config.n_softmax) or 0
+    scores = min(SCORES_AT_ONCE.get(device, SCORES_AT_ONCE["cpu"]), tokens // bilm.config.directions * columns)
+    most = low * scores if gpu else max(4 * tokens * CELLS_BACKWARD * lstm.dim, 12 * scores)  # not at the same time
+    return 4 * (weights * copies + tables * (copies - sampled)) + kept + most

@@ -39,7 +39,7 @@ def convolve_gpu(
     relu: bool,  # or tanh
 ) -> Tensor:
     """The filters' values (N, F)."""
-    values: Tensor = _Convolve.apply(ids, padding, relu, embedding, *filters, *biases)  # type: ignore[no-untyped-call]
+    values: Tensor = _Convolve.apply(ids, padding, relu, embedding, *filters, *biases)
     return values
 
 
@@ -74,7 +74,7 @@ class _Convolve(torch.autograd.Function):
         filters, biases = _halves(filters_and_biases)
         window = max(map(len, filters))
         weights = torch.cat([functional.pad(weight, (0, 0, 0, window - len(weight))) for weight in filters], dim=1)
-        weights, bias = weights.to(low), torch.cat(biases)
+        weights, bias = weights.to(low), torch.cat([*biases])
         last_place = _last_places(tuple((len(w) // dim, w.shape[1]) for w in filters), n_characters, ids.device)
         lengths, order = torch.sort((ids != padding).sum(dim=1, dtype=torch.int32), descending=True)
         row = n_characters + window // dim - 1
@@ -174,9 +174,7 @@ def _convolve(
     f = tl.program_id(0) * FILTERS + tl.arange(0, FILTERS)
     exists = f < n_filters
     k = tl.arange(0, POWER)
-    w = tl.load(
-        weights + k[:, None] * n_filters + f[None, :], mask=(k < WINDOW)[:, None] & exists[None, :], other=0.0
-    )
+    w = tl.load(weights + k[:, None] * n_filters + f[None, :], mask=(k < WINDOW)[:, None] & exists[None, :], other=0.0)
     last = tl.load(last_place + f, mask=exists, other=0)[None, :]
     window = characters + word[:, None] * (row * DIM) + k[None, :]
     best = tl.full((WORDS, FILTERS), float("-inf"), tl.float32)

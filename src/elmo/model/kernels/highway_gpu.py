@@ -18,7 +18,7 @@ BLOCK = 1024  # numbers that one program computes
 
 def highway_gpu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x (N, F), weight (F, 2F) and bias (2F,), carry and transform side by side ─▶ (N, F)."""
-    result: Tensor = _Highway.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+    result: Tensor = _Highway.apply(x, weight, bias)
     return result
 
 
@@ -48,7 +48,7 @@ class _Highway(torch.autograd.Function):
 
 @triton.jit
 def _gates(x, gates, bias, dim, BLOCK: tl.constexpr, numbers):
-    """Of some numbers of x: where they are, themselves, the open share of the gate, and the transform before its ReLU."""
+    """Some numbers of x: where they are, themselves, how far their gate is open, and the transform before its ReLU."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < numbers
     column = place % dim

@@ -46,7 +46,7 @@ def lstm_gpu(
     proj_clip = None if weight_projection is None else proj_clip
     settings = list(rows), forget_bias, _limit(cell_clip, c.dtype), _limit(proj_clip, product_dtype(inputs))
     if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
-        outputs, h, c = _LSTM.apply(*tensors, *settings)  # type: ignore[no-untyped-call]
+        outputs, h, c = _LSTM.apply(*tensors, *settings)
         return outputs, h, c
     outputs, h, c, _ = _forward(*tensors, *settings, keep=False)
     return outputs, h, c
@@ -201,9 +201,10 @@ class _LSTM(torch.autograd.Function):
             d_h[:, : rows[0]] = d_read[:, : rows[0], input_dim:]
         d_weight = torch.bmm(read.transpose(1, 2), gates)
         d_weight_projection = None if projection is None else torch.bmm(hidden.transpose(1, 2), d_projected)
+        d_bias = gates.sum(dim=1, dtype=torch.float32)
         gradients = (
             d_read[:, :, :input_dim], d_h, d_c,
-            d_weight[:, :input_dim], d_weight[:, input_dim:], gates.sum(dim=1, dtype=torch.float32), d_weight_projection,
+            d_weight[:, :input_dim], d_weight[:, input_dim:], d_bias, d_weight_projection,
         )  # fmt: skip
         as_given = (g if g is None else g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True))
         return *as_given, None, None, None, None
@@ -256,7 +257,8 @@ def _activated(gates, bias, place, unit, size, inside, forget_bias):
 @triton.jit
 def _cell(
     gates, bias, before, after, hidden,  # (S, B, 4H), (S, 4H), (S, B, H) each
-    numbers, size, gates_stride, before_stride, after_stride, hidden_stride, forget_bias, cell_clip, BLOCK: tl.constexpr,
+    numbers, size, gates_stride, before_stride, after_stride, hidden_stride, forget_bias, cell_clip,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """c = clip(f·c + i·candidate), hidden = o·tanh(c)."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
