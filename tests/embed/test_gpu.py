@@ -31,6 +31,14 @@ def test_float32_agrees_with_the_cpu(state: str) -> None:
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.parametrize("state", ["fresh", "warm", "carried"])
+def test_the_kernels_agree_with_the_plain_path(state: str) -> None:
+    kernels, plain = embedder("cuda"), embedder("cuda")
+    plain.bilm.plain = True
+    for a, b in zip(kernels.embed(SENTENCES, state=state), plain.embed(SENTENCES, state=state), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
 def test_bfloat16_is_near_float32() -> None:
     ours = list(embedder("cuda", "bfloat16").embed(SENTENCES))
     theirs = list(embedder("cpu").embed(SENTENCES))

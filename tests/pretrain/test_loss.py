@@ -70,14 +70,26 @@ def sampled(case: Problem) -> Tensor:
     return sampled_softmax(case.hidden, case.targets, case.negatives, case.log_q, case.weight, case.bias)
 
 
+def plain_full(case: Problem) -> Tensor:
+    return full_softmax(case.hidden, case.targets, case.weight, case.bias, plain=True)
+
+
+def plain_sampled(case: Problem) -> Tensor:
+    return sampled_softmax(case.hidden, case.targets, case.negatives, case.log_q, case.weight, case.bias, plain=True)
+
+
 def gradients(loss: Tensor, case: Problem, scale: float = 1.0) -> list[Tensor]:
     return list(torch.autograd.grad(loss * scale, case.inputs))
 
 
 PAIRS = pytest.mark.parametrize(("ours", "by_hand"), [(full, full_by_hand), (sampled, sampled_by_hand)])
+PLAIN_PAIRS = pytest.mark.parametrize(
+    ("ours", "by_hand"),
+    [(full, full_by_hand), (sampled, sampled_by_hand), (plain_full, full_by_hand), (plain_sampled, sampled_by_hand)],
+)
 
 
-@PAIRS
+@PLAIN_PAIRS
 @pytest.mark.parametrize("seed", range(6))
 def test_values_and_gradients_by_hand(ours: Loss, by_hand: Loss, seed: int) -> None:
     case = problem(seed)
@@ -127,9 +139,10 @@ def test_if_every_word_is_drawn_for_sure_the_sampled_softmax_is_the_full_one() -
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
 
 
-def test_a_target_whose_only_negative_is_itself_is_certain() -> None:
+@pytest.mark.parametrize("ours", [sampled, plain_sampled])
+def test_a_target_whose_only_negative_is_itself_is_certain(ours: Loss) -> None:
     case = problem(n=5)._replace(targets=torch.full((5,), 6), negatives=torch.tensor([6]))
-    loss = sampled(case)
+    loss = ours(case)
     assert loss.item() == 0.0
     for gradient in gradients(loss, case):
         assert gradient.abs().max() == 0.0
@@ -143,7 +156,7 @@ def test_a_lower_expected_count_raises_a_score() -> None:
     assert loss.item() == pytest.approx(np.log(1 + 1 + 4))
 
 
-@PAIRS
+@PLAIN_PAIRS
 def test_large_scores_neither_overflow_nor_vanish(ours: Loss, by_hand: Loss) -> None:
     case = problem(4)
     case = case._replace(weight=(case.weight.detach() * 500).requires_grad_())
@@ -153,13 +166,28 @@ def test_large_scores_neither_overflow_nor_vanish(ours: Loss, by_hand: Loss) -> 
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("ours", [full, sampled])
+@pytest.mark.parametrize("ours", [full, sampled, plain_full, plain_sampled])
 def test_no_tokens_lose_nothing(ours: Loss) -> None:
     case = problem()
     case = case._replace(hidden=case.hidden[:0].detach().requires_grad_(), targets=case.targets[:0])
     loss = ours(case)
     assert loss.item() == 0.0
     assert [tuple(gradient.shape) for gradient in gradients(loss, case)] == [(0, 5), (11, 5), (11,)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("hits", ["none", "some", "all"])
+@pytest.mark.parametrize(("ours", "plain"), [(full, plain_full), (sampled, plain_sampled)])
+def test_plain_or_not_the_loss_is_the_same(ours: Loss, plain: Loss, hits: str, seed: int) -> None:
+    """Targets of which none, some or all are among the negatives."""
+    case = problem(seed, n=9)
+    others = torch.tensor([word for word in range(11) if word not in case.negatives])
+    chosen = {"none": others, "some": torch.arange(11), "all": case.negatives}[hits]
+    case = case._replace(targets=chosen[torch.randint(len(chosen), (9,))])
+    losses = ours(case), plain(case)
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-13)
+    for found, expected in zip(*(gradients(loss, case, 0.3) for loss in losses), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13)
 
 
 @PAIRS

@@ -255,17 +255,17 @@ def test_rows_that_restart_begin_at_zeros(text: Corpus, tmp_path: Path) -> None:
         assert kept.tolist() == (rng.random(4) >= 0.5).astype(float).tolist()
 
 
-def test_compiled_steps_are_the_same_model(text: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiling takes minutes; that the plain step is what is compiled, and nothing of it is saved, does not."""
-    compiled: list[Callable[..., Any]] = []
-    monkeypatch.setattr(torch, "compile", lambda function: compiled.append(function) or function)
-    train(text, tmp_path / "plain", "dropout=0.0")
-    assert not compiled
-    training = train(text, tmp_path / "compiled", "dropout=0.0", "compile=true")
-    assert len(compiled) == training.config.model.lstm.n_layers
-    assert tensors(tmp_path / "compiled", 6).keys() == tensors(tmp_path / "plain", 6).keys()
-    for name, value in tensors(tmp_path / "plain", 6).items():
-        torch.testing.assert_close(tensors(tmp_path / "compiled", 6)[name], value, rtol=1e-4, atol=1e-6)
+@pytest.mark.parametrize("changes", [[], ["negatives=none"]], ids=["sampled", "full"])
+def test_plain_kernels_train_the_same_model(changes: list[str], text: Corpus, tmp_path: Path) -> None:
+    """With the same dropout, too: it is drawn outside of the kernels."""
+    assert train(text, tmp_path / "plain", "kernels=plain", *changes).bilm.plain
+    assert not train(text, tmp_path / "auto", *changes).bilm.plain
+    auto, plain = (tensors(tmp_path / name, 6) for name in ("auto", "plain"))
+    assert auto.keys() == plain.keys()
+    for name, value in plain.items():
+        torch.testing.assert_close(auto[name], value, rtol=1e-4, atol=1e-6, msg=name)
+    for ours, theirs in zip(metrics(tmp_path / "auto"), metrics(tmp_path / "plain"), strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["characters", "one direction", "no projection"])

@@ -18,7 +18,7 @@ from elmo.model.softmax import tokens_at_once
 
 def full_softmax(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, plain: bool = False) -> Tensor:
     """Summed cross-entropy of targets (N,) under all V words: hidden (N, D), weight (V, D), bias (V,)."""
-    loss: Tensor = (plain_loss if plain else _CrossEntropy.apply)(hidden, weight, bias, None, None, targets)
+    loss: Tensor = (plain_loss if plain else _CrossEntropy.apply)(hidden, weight, bias, targets, None, None)
     return loss
 
 
@@ -36,37 +36,23 @@ def sampled_softmax(
     Scores are lowered by log Q, so that a word drawn often does not count more; a negative that is the target itself
     is left out.
     """
-    corrected = bias - log_q
-    place = torch.searchsorted(negatives, targets).clamp_(max=len(negatives) - 1)
-    hits = torch.where(negatives[place] == targets, place, -1)
-    of_negatives, of_targets = (
-        (weight.index_select(0, words), corrected.index_select(0, words)) for words in (negatives, targets)
-    )
-    loss: Tensor = (plain_loss if plain else _CrossEntropy.apply)(hidden, *of_negatives, *of_targets, hits)
+    loss: Tensor = (plain_loss if plain else _CrossEntropy.apply)(hidden, weight, bias, targets, negatives, log_q)
     return loss
 
 
 def plain_loss(
-    hidden: Tensor,  # (N, D)
-    weight: Tensor,  # (K, D)
-    bias: Tensor,  # (K,)
-    true_weight: Tensor | None,  # (N, D)
-    true_bias: Tensor | None,  # (N,)
-    where: Tensor,  # (N,)
+    hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, negatives: Tensor | None, log_q: Tensor | None
 ) -> Tensor:
-    """Σ −log p(target), for readers; `_CrossEntropy` is a faster way to the same number.
-
-    The target is column `where`; or, with `true_weight`, it has a score of its own and column `where`, if any, is out.
-    """
-    scores = (hidden @ weight.t()).to(bias.dtype) + bias  # (N, K)
-    if true_weight is None or true_bias is None:
-        true = scores.gather(1, where[:, None])[:, 0]
-        total = torch.logsumexp(scores, dim=1)
-    else:
-        true = (hidden * true_weight).sum(dim=1) + true_bias
-        others = scores.masked_fill(where[:, None] == torch.arange(len(weight), device=where.device), -torch.inf)
-        total = torch.logaddexp(torch.logsumexp(others, dim=1), true)
-    return (total - true).sum()
+    """Σ −log p(target), for readers: `_CrossEntropy` is a faster way to the same number."""
+    if negatives is None or log_q is None:
+        scores = (hidden @ weight.t()).to(bias.dtype) + bias  # (N, V)
+        true = scores.gather(1, targets[:, None])[:, 0]
+        return (torch.logsumexp(scores, dim=1) - true).sum()
+    bias = bias - log_q
+    true = (hidden * weight[targets]).sum(dim=1) + bias[targets]
+    scores = (hidden @ weight[negatives].t()).to(bias.dtype) + bias[negatives]  # (N, K)
+    others = torch.logsumexp(scores.masked_fill(negatives == targets[:, None], -torch.inf), dim=1)
+    return (torch.logaddexp(others, true) - true).sum()
 
 
 def cross_entropy(
@@ -99,45 +85,53 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        hidden: Tensor,  # (N, D)
-        weight: Tensor,  # (K, D)
-        bias: Tensor,  # (K,)
-        true_weight: Tensor | None,  # (N, D)
-        true_bias: Tensor | None,  # (N,)
-        where: Tensor,  # (N,)
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        negatives: Tensor | None,
+        log_q: Tensor | None,
     ) -> Tensor:
-        d_hidden, d_weight, d_bias = torch.empty_like(hidden), torch.zeros_like(weight), torch.zeros_like(bias)
         low = product_dtype(hidden)
-        weight_low = weight.to(low)
-        d_true = hidden.new_empty(len(hidden)) if true_weight is not None else None
-        loss = hidden.new_zeros((), dtype=torch.float64)
-        step = tokens_at_once(hidden, len(weight))
+        columns, column_bias, where, true_weight, true = weight, bias, targets, None, None
+        if negatives is not None and log_q is not None:
+            bias = bias - log_q
+            columns, column_bias = weight.index_select(0, negatives), bias.index_select(0, negatives)
+            place = torch.searchsorted(negatives, targets).clamp_(max=len(negatives) - 1)
+            where = torch.where(negatives[place] == targets, place, -1)  # the target among the negatives, if it is
+            true_weight = weight.index_select(0, targets)
+            true = (hidden * true_weight).sum(dim=1).add_(bias.index_select(0, targets))
+        columns_low = columns.to(low)
+        d_hidden, d_columns, d_bias = torch.empty_like(hidden), torch.zeros_like(columns), torch.zeros_like(column_bias)
+        losses = hidden.new_empty(len(hidden))
+        step = tokens_at_once(hidden, len(columns))
         for first in range(0, len(hidden), step):
             some = slice(first, first + step)
-            h, column = hidden[some], where[some]
-            h_low = h.to(low)
-            scores = torch.mm(h_low, weight_low.t())  # (n, K)
-            if true_weight is None or true_bias is None or d_true is None:
-                true = scores.gather(1, column[:, None])[:, 0] + bias[column]
-                gradient, total = cross_entropy(scores, bias, column)
+            h, column = hidden[some].to(low), where[some]
+            scores = torch.mm(h, columns_low.t())  # (n, K)
+            if true is None:
+                score = scores.gather(1, column[:, None])[:, 0] + bias[column]
+                gradient, total = cross_entropy(scores, column_bias, column)
             else:
-                true = (h * true_weight[some]).sum(dim=1) + true_bias[some]
-                gradient, total = cross_entropy(scores, bias, column, true)
-                d_true[some] = (true - total).expm1()
-            loss += (total - true).sum(dtype=torch.float64)
+                score = true[some]
+                gradient, total = cross_entropy(scores, column_bias, column, score)
+            torch.sub(total, score, out=losses[some])
             d_bias += gradient.sum(dim=0, dtype=d_bias.dtype)
             gradient = gradient.to(low)
-            d_hidden[some] = torch.mm(gradient, weight_low)
-            d_weight += torch.mm(gradient.t(), h_low)
-        d_true_weight = None
-        if d_true is not None and true_weight is not None:
+            d_hidden[some] = torch.mm(gradient, columns_low)
+            d_columns += torch.mm(gradient.t(), h)
+        if negatives is None or true_weight is None:
+            ctx.gradients = d_hidden, d_columns, d_bias
+        else:
+            d_true = torch.expm1(-losses)
             d_hidden.addcmul_(d_true[:, None], true_weight)
-            d_true_weight = d_true[:, None] * hidden
-        ctx.gradients = d_hidden, d_weight, d_bias, d_true_weight, d_true
-        return loss.to(hidden.dtype)
+            d_weight = torch.zeros_like(weight).index_add_(0, negatives, d_columns)
+            d_weight.index_add_(0, targets, true_weight.copy_(hidden).mul_(d_true[:, None]))
+            d_all = torch.zeros_like(bias).index_add_(0, negatives, d_bias).index_add_(0, targets, d_true)
+            ctx.gradients = d_hidden, d_weight, d_all
+        return losses.sum(dtype=torch.float64).to(hidden.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = tuple(gradient * scale if gradient is not None else None for gradient in ctx.gradients)
-        return *gradients, None
+        return *(gradient * scale for gradient in ctx.gradients), None, None, None

@@ -28,6 +28,7 @@ from elmo.model.device import product_dtype
 SPLITS = 64  # programs that share the words of a weight's gradient
 COPIES = 128  # of the embedding's gradient
 PLACES = 256  # characters that one program looks up
+SOME_PLACES = 8  # of a tile's words, whose gradient one program adds up: the longest words would keep one busy too long
 
 
 def convolve_gpu(
@@ -111,9 +112,10 @@ class _Convolve(torch.autograd.Function):
             characters, order, lengths, d_scores, where, shares, n_words, n_characters, row, n_filters, *tiles
         )
         d_characters = torch.zeros_like(characters, dtype=torch.float32)
-        _characters_backward[triton.cdiv(n_words, tiles.words),](
-            d_characters, order, lengths, d_scores, where, weights, n_words, n_characters, row, n_filters, *tiles
-        )
+        _characters_backward[triton.cdiv(n_words, tiles.words), triton.cdiv(n_characters, SOME_PLACES)](
+            d_characters, order, lengths, d_scores, where, weights, n_words, n_characters, row, n_filters,
+            SOME_PLACES, *tiles,
+        )  # fmt: skip
         copies = d_characters.new_zeros(COPIES, *embedding.shape)
         _embedding_backward[triton.cdiv(n_words, tiles.words),](
             ids, d_characters, order, lengths, copies, n_words, n_characters, row, window // dim,
@@ -224,14 +226,15 @@ def _weights_backward(
 
 @triton.jit
 def _characters_backward(
-    d_characters, order, lengths, d_scores, where, weights, n_words, n_characters, row, n_filters,
+    d_characters, order, lengths, d_scores, where, weights, n_words, n_characters, row, n_filters, some_places,
     WINDOW: tl.constexpr, DIM: tl.constexpr, WORDS: tl.constexpr, FILTERS: tl.constexpr, POWER: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Σ gradient · weightsᵀ, added to each window's characters: windows overlap."""
+    """Σ gradient · weightsᵀ of some places, added to each window's characters: windows overlap."""
     word, known, n_places = _words_of_tile(tl.program_id(0), order, lengths, n_words, n_characters, WORDS)
     k = tl.arange(0, POWER)
-    for p in range(n_places):
+    first_place = tl.program_id(1) * some_places
+    for p in range(first_place, tl.minimum(first_place + some_places, n_places)):
         d_window = tl.zeros((WORDS, POWER), tl.float32)
         for first in range(0, n_filters, FILTERS):
             f = first + tl.arange(0, FILTERS)
