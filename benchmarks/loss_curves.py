@@ -34,7 +34,6 @@ def losses(corpus: Corpus, arguments: argparse.Namespace, changes: list[str], dr
     with tempfile.TemporaryDirectory() as folder:
         config = PretrainConfig.of(arguments.preset, None, [*recipe, *changes])
         training = Training(corpus, Path(folder) / "run", config)
-        training.record()
         pinned = training.device.type == "cuda"
         for number, batch in enumerate(training.batches.from_step(0, arguments.steps, pinned)):
             found.append(training.step(number, batch, training.config.optimizer.rate)[0].mean())

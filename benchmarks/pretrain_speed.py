@@ -24,7 +24,6 @@ from elmo.model.device import PRECISIONS
 from elmo.pretrain.batch import Batch
 from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
-from elmo.pretrain.graph import reader
 from elmo.pretrain.loop import Training
 from elmo.pretrain.loss import sampled_softmax
 from elmo.pretrain.step import clip
@@ -89,21 +88,33 @@ def cudnn(config: BiLMConfig, batch: int, steps: int) -> Callable[[], None]:
 
 
 def ours(config: BiLMConfig, batch: int, steps: int) -> Callable[[], None]:
-    """The same of ours, clips and skip connections included, as training runs them."""
+    """The same of ours, clips and skip connections included, recorded as training records them."""
     bilm = BiLM(replace(config, char_cnn=None, n_words=1, n_softmax=None)).cuda()
-    read = reader(bilm, batch, steps, 0.0, torch.bfloat16)
-    assert read is not None
     size = 2, steps * batch, config.lstm.projection_dim
     inputs = torch.randn(*size, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     gradient = torch.randn(*size, device="cuda", dtype=torch.bfloat16)
     state = bilm.zero_state(batch)
 
     def run() -> None:
-        read(inputs, state)[0].backward(gradient)
         bilm.zero_grad(set_to_none=True)
         inputs.grad = None
+        with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
+            layers, _ = bilm.read(inputs, [batch] * steps, state)
+        layers[-1].backward(gradient)
 
-    return run
+    return recorded(run)
+
+
+def recorded(function: Callable[[], None]) -> Callable[[], None]:
+    """A function's kernels as a CUDA graph."""
+    aside = torch.cuda.Stream()
+    with torch.cuda.stream(aside):
+        function()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        function()
+    return graph.replay
 
 
 def compare_lstms(config: BiLMConfig, batches: list[int], steps: int, limit: float) -> None:
@@ -126,7 +137,6 @@ def training_of(corpus: Corpus, folder: Path, preset: str, batch: int, changes: 
 
 def whole_steps(training: Training, steps: int, first: int = 10) -> float:
     """Seconds a step, batches made from the corpus on the way; the first ones build kernels and claim memory."""
-    training.record()
     batches = training.batches.from_step(0, first + steps, pinned=True)
     for number, batch in enumerate(batches):
         if number == first:
@@ -150,16 +160,23 @@ def parts(training: Training, batch: Batch) -> dict[str, tuple[float, float]]:
     weight, bias = (t.detach()[batch.predicted].requires_grad_() for t in (bilm.softmax.weight, bilm.softmax.bias))
     hidden = torch.randn(config.directions, n_tokens, config.lstm.projection_dim, device="cuda", requires_grad=True)
     inputs = hidden.detach().to(PRECISIONS[training.config.precision]).requires_grad_()
-    precision = torch.autocast("cuda", torch.bfloat16, enabled=training.config.precision == "bfloat16")
+    gradient = torch.randn_like(inputs)
+    low = training.config.precision == "bfloat16"
+    precision = torch.autocast("cuda", torch.bfloat16, enabled=low, cache_enabled=False)
 
     def encode() -> None:
+        bilm.zero_grad(set_to_none=True)
         with precision:
             words = bilm.token_encoder(spelled)
         words.sum().backward()
 
     def read() -> None:
-        assert training._read is not None
-        training._read(inputs, training.state)[0].sum().backward()
+        bilm.zero_grad(set_to_none=True)
+        inputs.grad = None
+        rows = training.config.batch.size
+        with precision:
+            layers, _ = bilm.read(inputs, [rows] * (n_tokens // rows), training.state, training.config.dropout)
+        layers[-1].backward(gradient)
 
     def predict() -> None:
         drawn = zip(hidden, batch.targets, batch.negatives, batch.log_q, strict=True)
@@ -176,7 +193,10 @@ def parts(training: Training, batch: Batch) -> dict[str, tuple[float, float]]:
         "softmax": (predict, 3 * n_tokens * softmax),
         "clip and optimiser": (update, 0.0),
     }
-    return {name: (milliseconds(function), count) for name, (function, count) in work.items()}
+    times = {name: milliseconds(work[name][0]) for name in ("clip and optimiser",)}  # with the last step's gradients
+    for name in ("char CNN", "LSTMs", "softmax"):
+        times[name] = milliseconds(recorded(work[name][0]))
+    return {name: (times[name], count) for name, (_, count) in work.items()}
 
 
 def main() -> None:
@@ -205,7 +225,7 @@ def main() -> None:
             seconds = whole_steps(training, arguments.steps)
             memory = torch.cuda.max_memory_allocated() / 2**30
             example = training.batches.of_step(0)[0].to(training.device)
-            each[batch] = parts(training, example) if training._read is not None else {}, seconds
+            each[batch] = parts(training, example) if training._recorded else {}, seconds
         work = sum(count for _, count in each[batch][0].values())
         speed = batch * unroll / seconds
         print(

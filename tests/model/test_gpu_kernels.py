@@ -581,7 +581,9 @@ def test_triton_computes_nothing_of_a_cpu(dtype: torch.dtype) -> None:
 @pytest.mark.gpu
 def test_triton_computes_a_gpu_s_short_numbers() -> None:
     dtypes = torch.float64, torch.float32, torch.bfloat16, torch.float16
-    assert [triton_computes(torch.zeros(2, dtype=dtype, device="cuda")) for dtype in dtypes] == [0, 1, 1, 0]
+    known = torch.cuda.get_device_capability() >= (8, 0)
+    found = [triton_computes(torch.zeros(2, dtype=dtype, device="cuda")) for dtype in dtypes]
+    assert found == [False, known, known, False]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -669,12 +671,10 @@ def test_a_step_by_the_kernels_is_a_plain_one(
     assert_close(found[0], {which: value.double() for which, value in found[1].items()}, FLOAT32)
 
 
-def test_only_kernels_on_a_gpu_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_kernels_compute_can_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     bilm = model("characters")
-    assert graph.reader(bilm, 4, 5, 0.1, torch.float32) is None  # a CPU's
+    assert not graph.can_be_recorded(bilm)  # a CPU's
     monkeypatch.setattr(graph, "triton_computes", lambda tensor: True)
+    assert graph.can_be_recorded(bilm)
     bilm.plain = True
-    assert graph.reader(bilm, 4, 5, 0.1, torch.float32) is None
-    bilm.plain = False
-    bilm.requires_grad_(False)
-    assert graph.reader(bilm, 4, 5, 0.1, torch.float32) is None
+    assert not graph.can_be_recorded(bilm)

@@ -10,15 +10,14 @@ from torch import Tensor
 
 from corpora import write_corpus
 from elmo.model.bilm import BiLM
-from elmo.model.lstm import State
 from elmo.pretrain.batch import Batches
 from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.evaluate import perplexity
-from elmo.pretrain.graph import reader
+from elmo.pretrain.graph import ROUND_TO, Recorded
 from elmo.pretrain.loop import Training
-from elmo.pretrain.step import Reader, accumulate
+from elmo.pretrain.step import accumulate
 from elmo.pretrain.streams import Streams
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -33,6 +32,17 @@ def corpus(tmp_path: Path) -> Corpus:
     return Corpus.open(write_corpus(tmp_path / "corpus", [sentences], sentences[:20], 60))
 
 
+def small(corpus: Corpus, device: str = "cuda") -> BiLM:
+    torch.manual_seed(0)
+    config = PretrainConfig.of("tiny", None, SIZES).for_vocabulary(len(corpus.vocabulary))
+    return BiLM(config.model).to(device)
+
+
+def batches_of(corpus: Corpus, negatives: int | None, round_to: int = 1) -> Batches:
+    streams = Streams(corpus, 8, 6)
+    return Batches(corpus, streams, corpus.vocabulary, max_characters=50, negatives=negatives, round_to=round_to)
+
+
 def gradients(
     corpus: Corpus,
     device: str,
@@ -41,12 +51,9 @@ def gradients(
     plain: bool = False,
     dropout: float = 0.0,
 ) -> dict[str, Tensor]:
-    torch.manual_seed(0)
-    config = PretrainConfig.of("tiny", None, SIZES).for_vocabulary(len(corpus.vocabulary))
-    bilm = BiLM(config.model).to(device)
+    bilm = small(corpus, device)
     bilm.plain = plain
-    batches = Batches(corpus, Streams(corpus, 8, 6), corpus.vocabulary, max_characters=50, negatives=negatives)
-    parts = [part.to(torch.device(device)) for part in batches.of_step(0)]
+    parts = [part.to(torch.device(device)) for part in batches_of(corpus, negatives).of_step(0)]
     state = bilm.zero_state(8)
     for _ in range(2):  # the second time with a state carried in
         losses, state = accumulate(bilm, parts, state, dropout=dropout, scale=1.0, world=World(), precision=precision)
@@ -100,65 +107,50 @@ def test_gradients_by_kernels_are_the_plain_ones(
     assert_near(found[1], found[0], precision)
 
 
-# The graph
+# Graphs
 
 
-def small() -> BiLM:
-    torch.manual_seed(0)
-    return BiLM(PretrainConfig.of("tiny", None, SIZES).model).cuda()
-
-
-def windows(bilm: BiLM, read: Reader, precision: torch.dtype) -> list[dict[str, Tensor]]:
-    """Three windows of 4 rows × 5 steps, each from where the one before ended: outputs, state, gradients."""
-    random = torch.Generator().manual_seed(1)
-    weights = dict(bilm.lstms.named_parameters())
-    state, found = bilm.zero_state(4), []
-    for _ in range(3):
-        inputs = torch.randn(2, 20, 24, generator=random).cuda().requires_grad_()
-        with torch.autocast("cuda", torch.bfloat16, enabled=precision == torch.bfloat16):
-            top, after = read(inputs, state)
-        state = State(after.h.detach(), after.c.detach())
-        loss = (top.float() * torch.randn(2, 20, 24, generator=random).cuda()).sum()
-        slopes = torch.autograd.grad(loss, [inputs, *weights.values()])
-        values = {"top": top, "h": state.h, "c": state.c, **dict(zip(["inputs", *weights], slopes, strict=True))}
-        # A replay writes over what the one before gave.
-        found.append({name: value.detach().float().clone() for name, value in values.items()})
-    return found
-
-
+@NEGATIVES
+@pytest.mark.parametrize("round_to", [4, ROUND_TO])
 @pytest.mark.parametrize(("precision", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
-def test_a_graph_computes_what_is_computed_without_one(precision: torch.dtype, tolerance: float) -> None:
-    bilm = small()
-    read = reader(bilm, 4, 5, 0.0, precision)
-    assert read is not None
+def test_what_is_replayed_is_what_is_computed(
+    corpus: Corpus, precision: torch.dtype, tolerance: float, round_to: int, negatives: int | None
+) -> None:
+    """Windows that follow each other, of several sizes or of one; between them the weights change where they are."""
+    found = []
+    graphs = Recorded()
+    for recorded in (graphs, None):
+        bilm, batches = small(corpus), batches_of(corpus, negatives, round_to)
+        state, windows = bilm.zero_state(8), []
+        for step in range(6):
+            parts = [part.to(torch.device("cuda")) for part in batches.of_step(step)]
+            losses, state = accumulate(
+                bilm, parts, state, dropout=0.0, scale=1.0, world=World(), precision=precision, recorded=recorded
+            )
+            values = {name: p.grad.to_dense() for name, p in bilm.named_parameters() if p.grad is not None}
+            values |= {"losses": losses, "h": state.h, "c": state.c}
+            windows.append({name: value.float().clone() for name, value in values.items()})
+            with torch.no_grad():
+                for parameter in bilm.parameters():
+                    parameter.mul_(0.97)
+        found.append(windows)
+    assert len(graphs._graphs) == 1 if round_to == ROUND_TO else 1 < len(graphs._graphs) < 6
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name, value in theirs.items():
+            assert (ours[name] - value).norm() <= tolerance * value.norm() + 1e-7, name
 
-    def without(inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        layers, after = bilm.read(inputs, [4] * 5, state)
-        return layers[-1], after
 
-    tops = []
-    for _ in range(2):
-        for ours, theirs in zip(windows(bilm, read, precision), windows(bilm, without, precision), strict=True):
-            for name, value in theirs.items():
-                assert (ours[name] - value).norm() <= tolerance * value.norm() + 1e-7, name
-            tops.append(ours["top"])
-        with torch.no_grad():  # as an optimiser would: the next replay must see it
-            for weight in bilm.lstms.parameters():
-                weight.mul_(0.7).add_(0.01)
-    assert (tops[0] - tops[3]).norm() > 0.1 * tops[0].norm()
-    assert all(weight.grad is None for weight in bilm.lstms.parameters())
-
-
-def test_a_graph_draws_its_dropout_anew() -> None:
-    bilm = small()
-    read = reader(bilm, 4, 5, 0.5, torch.float32)
-    assert read is not None
-    inputs, tops = torch.randn(2, 20, 24, device="cuda"), []
+def test_a_replay_draws_its_dropout_anew(corpus: Corpus) -> None:
+    bilm, recorded, found = small(corpus), Recorded(), []
+    parts = [part.to(torch.device("cuda")) for part in batches_of(corpus, 12, ROUND_TO).of_step(0)]
     for seed in (1, 2, 1):
         torch.manual_seed(seed)
-        tops.append(read(inputs, bilm.zero_state(4))[0].detach().clone())
-    torch.testing.assert_close(tops[0], tops[2])
-    assert (tops[0] - tops[1]).norm() > 0.1 * tops[0].norm()
+        accumulate(bilm, parts, bilm.zero_state(8), dropout=0.5, scale=1.0, world=World(), recorded=recorded)
+        found.append(bilm.lstms[0].bias.grad.clone())
+    assert len(recorded._graphs) == 1
+    torch.testing.assert_close(found[0], found[2], rtol=1e-4, atol=1e-7)
+    assert (found[0] - found[1]).norm() > 0.1 * found[0].norm()
 
 
 def test_training_by_kernels_is_plain_training(corpus: Corpus, tmp_path: Path) -> None:
@@ -169,7 +161,7 @@ def test_training_by_kernels_is_plain_training(corpus: Corpus, tmp_path: Path) -
         assert training.train()
         lines = [json.loads(line) for line in (tmp_path / kernels / "metrics.jsonl").read_text().splitlines()]
         losses[kernels] = [line["loss"] for line in lines if "loss" in line]
-        recorded[kernels] = training._read is not None
+        recorded[kernels] = training._recorded is not None
     assert recorded == {"auto": True, "plain": False}
     assert len(losses["auto"]) == 8
     assert losses["auto"] == pytest.approx(losses["plain"], rel=1e-3)

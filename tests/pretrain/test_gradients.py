@@ -73,7 +73,9 @@ def model(name: str, seed: int = 0) -> BiLM:
     return bilm
 
 
-def batches(bilm: BiLM, corpus: Corpus, negatives: int | None, parts: int = 1, step: int = 1) -> list[Batch]:
+def batches(
+    bilm: BiLM, corpus: Corpus, negatives: int | None, parts: int = 1, step: int = 1, round_to: int = 1
+) -> list[Batch]:
     streams = Streams(corpus, BATCH, UNROLL, seed=5, directions=bilm.config.directions)
     cnn = bilm.config.char_cnn
     return Batches(
@@ -83,6 +85,7 @@ def batches(bilm: BiLM, corpus: Corpus, negatives: int | None, parts: int = 1, s
         max_characters=cnn.max_characters_per_token if cnn is not None else None,
         negatives=negatives,
         accumulate=parts,
+        round_to=round_to,
     ).of_step(step)
 
 
@@ -228,6 +231,31 @@ def test_parts_give_the_gradients_of_the_whole(name: str, negatives: int | None,
         for which, whole in found[1].items():
             tolerance = 1e-6 if whole.dtype == torch.float32 else 1e-12
             torch.testing.assert_close(found[parts][which], whole, rtol=tolerance, atol=tolerance, msg=which)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("negatives", [None, 6], ids=["full", "sampled"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_words_that_only_fill_up_change_nothing(
+    name: str, negatives: int | None, parts: int, corpus: Corpus
+) -> None:
+    """Neither a loss nor a gradient, nor which rows of a table have one."""
+    found = []
+    for round_to in (1, 16):
+        bilm = model(name)
+        some = batches(bilm, corpus, negatives, parts, round_to=round_to)
+        if round_to == 16:
+            assert {len(part.spelled) % 16 for part in some} == {0}
+            assert all(part.predicted is None or (len(part.predicted) == 16 and part.filled > 0) for part in some)
+        mean, state = accumulate(bilm, some, carried(bilm), dropout=0.0, scale=SCALE, world=World())
+        given = {which: parameter.grad for which, parameter in bilm.named_parameters()}
+        rows = {which: d.coalesce().indices().tolist() for which, d in given.items() if d is not None and d.is_sparse}
+        values = {which: dense(gradient) for which, gradient in given.items()}
+        found.append((rows, {**values, "mean": mean, "state.h": state.h, "state.c": state.c}))
+    assert found[0][0] == found[1][0]
+    for which, wanted in found[0][1].items():
+        tolerance = 1e-6 if wanted.dtype == torch.float32 else 1e-12
+        torch.testing.assert_close(found[1][1][which], wanted, rtol=tolerance, atol=tolerance, msg=which)
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -117,7 +117,7 @@ class ProjectedLSTM(nn.Module):
         i, f, o, candidate = gates.chunk(4, dim=2)
         c = torch.sigmoid(f + FORGET_BIAS) * state.c + torch.sigmoid(i) * torch.tanh(candidate)
         c = clip(c, self.config.cell_clip)
-        h = torch.sigmoid(o) * torch.tanh(c)
+        h = (torch.sigmoid(o) * torch.tanh(c)).to(state.h.dtype)
         if self.weight_projection is not None:
             h = clip(torch.bmm(h, self.weight_projection), self.config.proj_clip)
         return State(h, c)

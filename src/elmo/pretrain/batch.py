@@ -5,7 +5,7 @@ word rows (S, B, T + 1) ─▶ distinct words and their characters, places (S, N
 
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,18 +32,25 @@ class Batch:
     predicted: Tensor | None = None  # (P,) rows of the vocabulary; none is all of them
     negatives: Tensor | None = None  # (S, K) places in `predicted`
     log_q: Tensor | None = None  # (S, P)
+    filled: int = 0  # how many of `predicted`, at its end, are there for a round number only
 
     def pinned(self) -> "Batch":
         """The same in memory that a device copies from by itself."""
         return self._each(_pinned)
 
-    def to(self, device: torch.device) -> "Batch":
+    def to(self, device: torch.device, copy: bool = False) -> "Batch":
         """The same on a device; of a pinned one, without waiting."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True, copy=copy))
+
+    def copy_(self, other: "Batch") -> None:
+        """Become another of the same sizes, `filled` apart."""
+        for own, new in zip(vars(self).values(), vars(other).values(), strict=True):
+            if isinstance(own, Tensor):
+                own.copy_(new, non_blocking=True)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        fields = {name: None if value is None else change(value) for name, value in vars(self).items()}
-        return Batch(**fields)  # type: ignore[arg-type]
+        tensors = {name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **tensors)  # type: ignore[arg-type]
 
 
 def _pinned(tensor: Tensor) -> Tensor:
@@ -64,7 +71,9 @@ class Batches:
         max_characters: int | None,
         negatives: int | None,
         accumulate: int = 1,
+        round_to: int = 1,
     ) -> None:
+        """`round_to`: distinct words are filled up to a multiple of so many, so that few sizes occur."""
         self._words = corpus.words
         self._streams = streams
         self._sampler = LogUniform(len(vocabulary))
@@ -75,6 +84,7 @@ class Batches:
             frequent = np.arange(min(FREQUENT, len(self._words)))
             self._spelled_frequent = self._words.characters(frequent, max_characters)
         self._negatives = negatives
+        self._round_to = round_to
         self._parts = np.array_split(np.arange(len(streams.own)), accumulate)
 
     def from_step(self, first: int, last: int, pinned: bool = False) -> Generator[list[Batch]]:
@@ -108,13 +118,21 @@ class Batches:
     def _part(self, window: Rows, draws: list[Draw]) -> Batch:
         words, inputs = self._distinct_words(_time_major(window[:, :, :-1]))
         targets = self._targets[_time_major(window[:, :, 1:])]
-        spelled = self._spelled(words)
+        spelled = torch.from_numpy(self._filled(self._spelled(words)))
         if not draws:
-            return Batch(*map(torch.from_numpy, (spelled, inputs, targets.astype(np.int64))))
-        predicted, places = self._distinct_targets(targets, *(draw.words for draw in draws))
+            return Batch(spelled, torch.from_numpy(inputs), torch.from_numpy(targets.astype(np.int64)))
+        distinct, places = self._distinct_targets(targets, *(draw.words for draw in draws))
+        predicted = self._filled(distinct)
         negatives = np.stack([self._distinct_targets.places(draw.words) for draw in draws])
         log_q = np.stack([self._sampler.log_expected_count(predicted, draw.tries) for draw in draws])
-        return Batch(*map(torch.from_numpy, (spelled, inputs, places, predicted, negatives, log_q)))
+        return Batch(
+            spelled, torch.from_numpy(inputs), torch.from_numpy(places), torch.from_numpy(predicted),
+            torch.from_numpy(negatives), torch.from_numpy(log_q), filled=len(predicted) - len(distinct),
+        )  # fmt: skip
+
+    def _filled(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Up to a round number, by the first again."""
+        return np.concatenate([rows, np.repeat(rows[:1], -len(rows) % self._round_to, axis=0)])
 
     def _spelled(self, words: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Character ids of rising rows of the words' table; or what a model without characters reads."""

@@ -1,59 +1,70 @@
-"""THE LSTMs AS ONE LAUNCH: their several hundred kernels a step, recorded once and replayed (a CUDA graph).
+"""FORWARD AND BACK AS ONE LAUNCH: some 700 kernels a step, recorded once and replayed (CUDA graphs).
 
-A small model's kernels take less time than it takes to launch them one by one.
+A small model's kernels take less time than Python needs to launch them one by one. A graph is of fixed sizes and reads
+fixed memory, so there is one for each number of distinct words, of which `Batches(round_to=…)` leaves a few.
 """
 
-import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from elmo.model.bilm import BiLM
 from elmo.model.kernels import triton_computes
 from elmo.model.lstm import State
-from elmo.pretrain.step import Reader
+from elmo.pretrain.batch import Batch
+from elmo.pretrain.step import Pass, TableRows
+
+ROUND_TO = 1024  # distinct words
+MOST = 32  # graphs: each has gradients of its own
 
 
-def reader(bilm: BiLM, rows: int, steps: int, dropout: float, precision: torch.dtype) -> Reader | None:
-    """What reads windows of so many rows and steps; none where it cannot be recorded."""
-    module = _Reading(bilm, [rows] * steps, dropout)
-    names, weights = zip(*module.named_parameters(), strict=True)
-    if bilm.plain or not triton_computes(weights[0]) or not all(weight.requires_grad for weight in weights):
-        return None
-
-    def reading(inputs: Tensor, h: Tensor, c: Tensor, *weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        replaced = dict(zip(names, weights, strict=True))
-        outputs: tuple[Tensor, Tensor, Tensor] = functional_call(module, replaced, (inputs, h, c))
-        return outputs
-
-    size = bilm.config.directions, rows * steps, bilm.config.lstm.projection_dim
-    inputs = torch.zeros(*size, device=weights[0].device, dtype=precision, requires_grad=True)
-    # Stand-ins share the weights' memory, so that what is recorded leaves no trace at the weights themselves.
-    stand_ins = [weight.detach().requires_grad_() for weight in weights]
-    low = precision == torch.bfloat16
-    with warnings.catch_warnings(), torch.autocast("cuda", torch.bfloat16, enabled=low, cache_enabled=False):
-        warnings.filterwarnings("ignore", "The AccumulateGrad node's stream does not match")  # nothing accumulates yet
-        read: Any = torch.cuda.make_graphed_callables(reading, (inputs, *bilm.zero_state(rows), *stand_ins))
-
-    def replay(inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        top, h, c = read(inputs.to(precision), *state, *weights)
-        return top, State(h, c)
-
-    return replay
+def can_be_recorded(bilm: BiLM) -> bool:
+    """Whether a pass never waits for the device: where Triton's kernels compute it."""
+    return triton_computes(next(bilm.lstms.parameters())) and not bilm.plain
 
 
-class _Reading(nn.Module):
-    """Tensors in, tensors out, and of the model's weights only the LSTMs': what a graph is recorded of."""
+class Recorded:
+    """Replays passes of the sizes it has seen, and records new ones."""
 
-    def __init__(self, bilm: BiLM, rows: Sequence[int], dropout: float) -> None:
-        super().__init__()
-        self.lstms = bilm.lstms
-        self._read, self._rows, self._dropout = bilm.read, rows, dropout
+    def __init__(self) -> None:
+        self._graphs: dict[tuple[torch.Size, ...], _Graph] = {}
+        self._memory = torch.cuda.graph_pool_handle()
 
-    def forward(self, inputs: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The top layer's outputs, and the state after them."""
-        layers, after = self._read(inputs, self._rows, State(h, c), self._dropout)
-        return layers[-1], after.h.detach(), after.c.detach()
+    def __call__(self, once: Pass, batch: Batch, state: State) -> tuple[Tensor, State, TableRows]:
+        """What the pass computes. It is the same pass every time; its results hold until the next."""
+        sizes = tuple(value.shape for value in vars(batch).values() if isinstance(value, Tensor))
+        if sizes not in self._graphs:
+            if len(self._graphs) >= MOST:
+                return once(batch.to(state.h.device), state)
+            self._graphs[sizes] = _Graph(once, batch, state, self._memory)
+        return self._graphs[sizes].replay(batch, state)
+
+
+class _Graph:
+    def __init__(self, once: Pass, batch: Batch, state: State, memory: Any) -> None:
+        self._batch, self._state = batch.to(state.h.device, copy=True), State(state.h.clone(), state.c.clone())
+        random_numbers = torch.cuda.get_rng_state()
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # kernels are built, and memory is claimed, by running once
+            once(self._batch, self._state)
+        torch.cuda.current_stream().wait_stream(aside)
+        once.bilm.zero_grad(set_to_none=True)
+        self._graph = torch.cuda.CUDAGraph()
+        # Other threads may go on using the device: the one that makes batches does.
+        with torch.cuda.graph(self._graph, memory, capture_error_mode="thread_local"):
+            self._losses, self._after, self._tables = once(self._batch, self._state)
+        torch.cuda.set_rng_state(random_numbers)
+        self._gradients: list[tuple[nn.Parameter, Tensor]] = [
+            (parameter, parameter.grad) for parameter in once.bilm.parameters() if parameter.grad is not None
+        ]
+
+    def replay(self, batch: Batch, state: State) -> tuple[Tensor, State, TableRows]:
+        self._batch.copy_(batch)
+        for own, new in zip(self._state, state, strict=True):
+            own.copy_(new)
+        self._graph.replay()
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+        return self._losses, self._after, TableRows(batch.filled, self._tables.taken)

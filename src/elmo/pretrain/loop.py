@@ -29,10 +29,10 @@ from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.evaluate import Perplexity, perplexity
-from elmo.pretrain.graph import reader
+from elmo.pretrain.graph import ROUND_TO, Recorded, can_be_recorded
 from elmo.pretrain.optimizer import Optimizer, rate
 from elmo.pretrain.plan import Plan
-from elmo.pretrain.step import Reader, accumulate, clip, tables_of
+from elmo.pretrain.step import accumulate, clip, tables_of
 from elmo.pretrain.streams import Streams
 from elmo.run import METRICS, RECORD, Run
 from elmo.text.vocabulary import Vocabulary
@@ -112,14 +112,16 @@ class Training:
             seed=config.seed, directions=directions, same_text=config.batch.same_text, rows=own,
         )  # fmt: skip
         cnn = self.bilm.config.char_cnn
+        # A second part of a batch would write its gradients over those of the first.
+        recorded = config.batch.accumulate == 1 and can_be_recorded(self.bilm)
         self.batches = Batches(
             corpus, self.streams, self.vocabulary,
             max_characters=cnn.max_characters_per_token if cnn is not None else None,
-            negatives=negatives, accumulate=config.batch.accumulate,
+            negatives=negatives, accumulate=config.batch.accumulate, round_to=ROUND_TO if recorded else 1,
         )  # fmt: skip
+        self._recorded = Recorded() if recorded else None
         self.state = self.bilm.zero_state(len(own))
         self.progress = Progress(sums=[0.0] * directions)
-        self._read: Reader | None = None
         self.plan = Plan.of(config, self.bilm, self.streams, self.device, self.world.size)
         if saved is not None:
             self._restore(saved, own)
@@ -136,7 +138,6 @@ class Training:
         if self.report and self.world.rank == 0:
             self.report.planned(self.plan, progress.step)
         writer = self._tensorboard()
-        self.record()
         pending: tuple[int, Tensor] | None = None  # the last step's losses and norm, not looked at yet
         clock, timed_from = time.perf_counter(), progress.step
         interrupted, exhausted = False, self._patience_is_over()
@@ -182,20 +183,14 @@ class Training:
             self._export()
         return not interrupted
 
-    def record(self) -> None:
-        """Record the LSTMs' kernels where that makes steps faster; no other thread may use the device meanwhile."""
-        batch, precision = self.config.batch, PRECISIONS[self.config.precision]
-        if batch.accumulate == 1:  # of a second part, the gradients would be written over those of the first
-            self._read = reader(self.bilm, len(self.streams.own), batch.unroll, self.config.dropout, precision)
-
     def step(self, number: int, batch: list[Batch], pace: float) -> tuple[Tensor, Tensor]:
         """One step at this learning rate: the losses (S,) and the gradient's norm, on the device."""
         config, precision = self.config, PRECISIONS[self.config.precision]
         torch.manual_seed(self._seed(number))
         self._restart_some(number)
         losses, self.state = accumulate(
-            self.bilm, [part.to(self.device) for part in batch], self.state,
-            dropout=config.dropout, world=self.world, precision=precision, read=self._read,
+            self.bilm, batch if self._recorded else [part.to(self.device) for part in batch], self.state,
+            dropout=config.dropout, world=self.world, precision=precision, recorded=self._recorded,
             scale=float(config.batch.unroll) if config.optimizer.loss_times_unroll else 1.0,
         )  # fmt: skip
         norm = clip(self.optimizer.parameters, config.optimizer.clip_norm)

@@ -5,8 +5,9 @@ get the gradient, and are all that is exchanged between processes, clipped and u
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from elmo.model.lstm import State
 from elmo.pretrain.batch import Batch
 from elmo.pretrain.distributed import World
 from elmo.pretrain.loss import full_softmax, sampled_softmax
+
+if TYPE_CHECKING:
+    from elmo.pretrain.graph import Recorded
 
 
 def tables_of(config: BiLMConfig, sampled: bool) -> set[str]:
@@ -29,43 +33,38 @@ def tables_of(config: BiLMConfig, sampled: bool) -> set[str]:
 
 @dataclass
 class TableRows:
-    """The rows of large tables that were taken out for this step, by the table."""
+    """The rows of large tables that were taken out for one part of a batch."""
 
-    taken: dict[nn.Parameter, list[tuple[Tensor, Tensor]]] = field(default_factory=lambda: defaultdict(list))
-    repeated: set[nn.Parameter] = field(default_factory=set)  # tables of which a row may have been taken twice
+    filled: int = 0  # of what is predicted, so many rows at the end are of no use
+    taken: list[tuple[nn.Parameter, Tensor, Tensor, bool]] = field(default_factory=list)
 
-    def take(self, table: nn.Parameter, rows: Tensor, distinct: bool = False) -> Tensor:
-        """These rows, as a tensor whose gradient is kept; `distinct` ones are rising, and each there once."""
+    def take(self, table: nn.Parameter, rows: Tensor, predicted: bool = False) -> Tensor:
+        """These rows, as a tensor whose gradient is kept; those that are predicted are rising, and each there once."""
         values = table.detach().index_select(0, rows)
         if table.requires_grad:
-            values.requires_grad_()
-            if self.taken[table] or not distinct:
-                self.repeated.add(table)
-            self.taken[table].append((rows, values))
+            self.taken.append((table, rows, values.requires_grad_(), predicted))
         return values
 
-    def gradients(self, world: World) -> dict[nn.Parameter, tuple[Tensor, Tensor]]:
-        """Rows, each that any process took once, and the sums of their gradients."""
-        sums = {}
-        for table, parts in self.taken.items():
-            rows, values = (torch.cat(each) for each in zip(*((r, _gradient(v)) for r, v in parts), strict=True))
-            alone = world.size == 1 and table not in self.repeated
-            sums[table] = (rows, values) if alone else world.sum_rows(rows, values)
-        return sums
+
+def table_gradients(parts: Sequence[TableRows], world: World) -> dict[nn.Parameter, tuple[Tensor, Tensor]]:
+    """Of each table the rows that any part of any process took, each once, and the sums of their gradients."""
+    found: dict[nn.Parameter, list[tuple[Tensor, Tensor, bool]]] = defaultdict(list)
+    for part in parts:
+        for table, rows, values, predicted in part.taken:
+            used = len(rows) - part.filled if predicted else len(rows)
+            assert values.grad is not None
+            found[table].append((rows[:used], values.grad[:used], predicted))
+    sums = {}
+    for table, taken in found.items():
+        rows, values, predicted = taken[0]
+        if len(taken) > 1 or world.size > 1 or not predicted:
+            rows, values = world.sum_rows(torch.cat([rows for rows, *_ in taken]), torch.cat([v for _, v, _ in taken]))
+        sums[table] = rows, values
+    return sums
 
 
-def _gradient(tensor: Tensor) -> Tensor:
-    assert tensor.grad is not None
-    return tensor.grad
-
-
-Reader = Callable[[Tensor, State], tuple[Tensor, State]]  # inputs (S, N, D) ─▶ the top layer's outputs
-
-
-def losses(
-    bilm: BiLM, batch: Batch, state: State, dropout: float, tables: TableRows, read: Reader | None = None
-) -> tuple[Tensor, State]:
-    """Summed cross-entropy of each direction, (S,), and the state after the window. `read` replaces `bilm.read`."""
+def losses(bilm: BiLM, batch: Batch, state: State, dropout: float, tables: TableRows) -> tuple[Tensor, State]:
+    """Summed cross-entropy of each direction, (S,), and the state after the window."""
     encoder = bilm.token_encoder
     if isinstance(encoder, WordTable):
         words = tables.take(encoder.embedding, batch.spelled)
@@ -76,10 +75,7 @@ def losses(
     # A frequent word's gradient is the sum of thousands: in float32, whatever the products' precision.
     words = words.float() if words.dtype == torch.bfloat16 else words
     inputs = words.index_select(0, batch.inputs.view(-1)).view(directions, n_tokens, -1)
-    if read is not None:
-        top, after = read(inputs, state)
-    else:
-        (*_, top), after = bilm.read(inputs, [rows] * (n_tokens // rows), state, dropout)
+    (*_, top), after = bilm.read(inputs, [rows] * (n_tokens // rows), state, dropout)
     hidden = functional.dropout(top.float() if top.dtype == torch.bfloat16 else top, dropout)
     assert bilm.softmax is not None
     if batch.predicted is None or batch.negatives is None or batch.log_q is None:
@@ -89,13 +85,32 @@ def losses(
         each = [full_softmax(*pair, weight, bias, bilm.plain) for pair in pairs]
     else:
         if bilm.softmax.weight is not None:
-            weight = tables.take(bilm.softmax.weight, batch.predicted, distinct=True)
+            weight = tables.take(bilm.softmax.weight, batch.predicted, predicted=True)
         else:
-            weight = tables.take(bilm.token_encoder.embedding, batch.predicted + 1)
-        bias = tables.take(bilm.softmax.bias, batch.predicted, distinct=True)
+            weight = tables.take(bilm.token_encoder.embedding, batch.predicted + 1, predicted=True)
+        bias = tables.take(bilm.softmax.bias, batch.predicted, predicted=True)
         drawn = zip(hidden, batch.targets, batch.negatives, batch.log_q, strict=True)
         each = [sampled_softmax(*one, weight, bias, bilm.plain) for one in drawn]
     return torch.stack(each), State(after.h.detach(), after.c.detach())
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One way forward and back over a part of a batch. Its gradient is added to every `.grad`."""
+
+    bilm: BiLM
+    dropout: float
+    scale: float  # of the summed losses' mean over the directions
+    precision: torch.dtype = torch.float32
+
+    def __call__(self, batch: Batch, state: State) -> tuple[Tensor, State, TableRows]:
+        """Losses (S,), the state after the window, and the tables' rows with their gradients."""
+        tables = TableRows(batch.filled)
+        low = self.precision == torch.bfloat16
+        with torch.autocast(state.h.device.type, torch.bfloat16, enabled=low, cache_enabled=False):
+            each, after = losses(self.bilm, batch, state, self.dropout, tables)
+        torch.autograd.backward(each.mean() * self.scale)
+        return each.detach(), after, tables
 
 
 def accumulate(
@@ -107,27 +122,21 @@ def accumulate(
     scale: float,
     world: World,
     precision: torch.dtype = torch.float32,
-    read: Reader | None = None,
+    recorded: "Recorded | None" = None,
 ) -> tuple[Tensor, State]:
     """The gradient of `scale` × the mean loss, over all parts and processes, in every `.grad`; the mean losses (S,).
 
     Tables have sparse gradients: the rows that any process touched.
     """
-    bilm.zero_grad(set_to_none=True)
-    tables = TableRows()
-    total = torch.zeros(bilm.config.directions, device=state.h.device)
-    after = []
     n_tokens = sum(part.inputs.shape[1] for part in parts) * world.size
+    once = Pass(bilm, dropout, scale / n_tokens, precision)
+    bilm.zero_grad(set_to_none=True)
     states = [State(*rows) for rows in zip(*(torch.chunk(part, len(parts), dim=2) for part in state), strict=True)]
-    for batch, before in zip(parts, states, strict=True):
-        with torch.autocast(state.h.device.type, torch.bfloat16, enabled=precision == torch.bfloat16):
-            each, end = losses(bilm, batch, before, dropout, tables, read)
-        torch.autograd.backward(each.mean() * (scale / n_tokens))
-        total += each.detach()
-        after.append(end)
-    sparse = tables.gradients(world)
-    dense = [parameter.grad for parameter in bilm.parameters() if parameter.grad is not None]
-    world.sum(dense)
+    found = [recorded(once, *part) if recorded else once(*part) for part in zip(parts, states, strict=True)]
+    each, after, tables = zip(*found, strict=True)
+    total = torch.stack(each).sum(dim=0)
+    sparse = table_gradients(tables, world)
+    world.sum([parameter.grad for parameter in bilm.parameters() if parameter.grad is not None])
     for table, (rows, values) in sparse.items():
         if table.grad is not None:  # a shared table under the full softmax
             table.grad.index_add_(0, rows, values)

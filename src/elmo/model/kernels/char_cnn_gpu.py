@@ -144,7 +144,7 @@ def _last_places(filters: tuple[tuple[int, int], ...], n_characters: int, device
 @triton.jit
 def _look_up(ids, embedding, characters, n_places, n_characters, row, dim, PLACES: tl.constexpr, POWER: tl.constexpr):
     """Characters' vectors, and zeros where a word has no more."""
-    place = tl.program_id(0) * PLACES + tl.arange(0, PLACES)
+    place = tl.program_id(0).to(tl.int64) * PLACES + tl.arange(0, PLACES)
     word, position = place // row, place % row
     known = (place < n_places) & (position < n_characters)
     e = tl.arange(0, POWER)
@@ -184,12 +184,12 @@ def _convolve(
     for p in range(n_places):
         text = tl.load(window + p * DIM, mask=known[:, None] & (k < WINDOW)[None, :], other=0.0)
         score = tl.dot(text, w, input_precision=PRECISION)
-        better = (score > best) & (p <= last)
+        better = ((score > best) | (score != score)) & (p <= last)  # what is not a number wins, and stays
         place = tl.where(better, p, place)
         best = tl.where(better, score, best)
     best += tl.load(bias + f, mask=exists, other=0.0)[None, :]
     if RELU:
-        best = tl.where(best > 0.0, best, best * 0.0)  # what is not a number stays so
+        best = tl.where(best > 0.0, best, best * 0.0)
     else:
         best = 2.0 * tl.sigmoid(2.0 * best) - 1.0
     out = word[:, None] * n_filters + f[None, :]

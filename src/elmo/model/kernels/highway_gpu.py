@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.autograd.graph import increment_version
 
 from elmo.model.device import product_dtype
 
@@ -42,6 +43,7 @@ class _Highway(torch.autograd.Function):
         _backward[triton.cdiv(x.numel(), BLOCK),](
             x, gates, bias, d_result.contiguous(), d_x, x.numel(), x.shape[1], BLOCK
         )
+        increment_version(gates)  # a second way back is refused: the gates are gone
         gradients = d_x.addmm_(gates, weight.t()), torch.mm(x.t(), gates), gates.sum(dim=0, dtype=torch.float32)
         return tuple(gradient.to(dtype) for gradient, dtype in zip(gradients, ctx.dtypes, strict=True))
 

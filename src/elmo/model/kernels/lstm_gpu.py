@@ -22,6 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.autograd.graph import increment_version
 
 from elmo.model.device import product_dtype
 
@@ -202,6 +203,7 @@ class _LSTM(torch.autograd.Function):
         d_weight = torch.bmm(read.transpose(1, 2), gates)
         d_weight_projection = None if projection is None else torch.bmm(hidden.transpose(1, 2), d_projected)
         d_bias = gates.sum(dim=1, dtype=torch.float32)
+        increment_version(gates)  # a second way back is refused: the gates are gone
         gradients = (
             d_read[:, :, :input_dim], d_h, d_c,
             d_weight[:, :input_dim], d_weight[:, input_dim:], d_bias, d_weight_projection,
