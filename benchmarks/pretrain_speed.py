@@ -216,7 +216,7 @@ def main() -> None:
     if arguments.lstm:
         compare_lstms(BiLMConfig.preset(arguments.preset), arguments.batch, unroll, limit)
     each: dict[int, tuple[dict[str, tuple[float, float]], float]] = {}
-    print("\n| batch | tokens/s | ms a step | of peak | GiB | hours for 10 × 769 M |\n|---|---|---|---|---|---|")
+    print("\n| batch | tokens/s | ms a step | of peak | GiB | foretold | hours for 10 × 769 M |\n" + "|---" * 7 + "|")
     for batch in arguments.batch:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -224,13 +224,14 @@ def main() -> None:
             training = training_of(corpus, Path(folder), arguments.preset, batch, arguments.set)
             seconds = whole_steps(training, arguments.steps)
             memory = torch.cuda.max_memory_allocated() / 2**30
+            foretold = training.plan.bytes_needed / 2**30
             example = training.batches.of_step(0)[0].to(training.device)
             each[batch] = parts(training, example) if training._recorded else {}, seconds
         work = sum(count for _, count in each[batch][0].values())
         speed = batch * unroll / seconds
         print(
             f"| {batch} | {speed:,.0f} | {1e3 * seconds:.1f} | {work / seconds / limit:.0%} | {memory:.1f} | "
-            f"{TOKENS / speed / 3600:.1f} |", flush=True,
+            f"{foretold:.1f} | {TOKENS / speed / 3600:.1f} |", flush=True,
         )  # fmt: skip
         del training, example
     for batch, (found, seconds) in each.items():

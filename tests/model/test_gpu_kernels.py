@@ -386,6 +386,32 @@ def test_padding_wins_only_where_there_is_padding() -> None:
     assert found.tolist() == [[min(n, 1), min(n, 3)] for n in left]
 
 
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_convolutions_keep_what_is_not_a_number(activation: str) -> None:
+    """A character that is not a number spoils the words it stands in, whatever stands beside it, and no other."""
+    cnn = encoder(activation, 9)
+    with torch.no_grad():
+        cnn.embedding[word_ids(["a"], 9)[0, 1]] = torch.nan
+    ids = torch.from_numpy(word_ids(["cat", "dog", "a", "seldom"], 9)).to(DEVICE)
+    values = convolved(cnn, ids)
+    assert values.isnan().all(dim=1).tolist() == [True, False, True, False]
+    assert not values[[1, 3]].isnan().any()
+
+
+@pytest.mark.parametrize("kernel", ["lstm", "highway"])
+def test_a_second_way_back_is_refused(kernel: str) -> None:
+    """The gates' gradients were written over the gates: nothing is left to compute another from."""
+    if kernel == "lstm":
+        lstm, inputs, state = layer(CASES["equal rows"])
+        value, leaf = by_kernel(lstm)(inputs, CASES["equal rows"].rows, state)[0], lstm.weight_input
+    else:
+        module, x = highway(3, 7)
+        value, leaf = highway_gpu.highway_gpu(x, module.weight, module.bias), module.weight
+    torch.autograd.grad(value.sum(), leaf, retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(value.sum(), leaf)
+
+
 @on_a_gpu
 @pytest.mark.gpu
 @pytest.mark.parametrize("activation", ["relu", "tanh"])

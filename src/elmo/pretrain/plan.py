@@ -15,6 +15,7 @@ from elmo.pretrain.streams import Streams
 # measured (benchmarks/RESULTS.md).
 CELLS_KEPT = 6  # of H, in every layer until its gradient: four gates, cell, hidden
 CELLS_BACKWARD = 7  # of H, in one layer at a time: the gates' gradients and their copies; a GPU has them in their place
+OUTPUTS_KEPT = 12  # of D: what a GPU keeps of the top layer in float32, for dropout and softmax
 CELLS_PLAIN = 22  # of H, that PyTorch keeps by itself in the plain path
 FILTERS_KEPT = 8  # of F, and 4 more for every highway
 OPTIMIZER_COPIES = {"adagrad": 1, "adam": 2, "adamw": 2}
@@ -62,7 +63,7 @@ def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int
     """An estimate for one process: weights, gradients, the optimiser's state, and what one part of a batch keeps."""
     tables = softmax_parameters(bilm)
     weights = sum(p.numel() for p in bilm.parameters()) - tables
-    copies = 2 + OPTIMIZER_COPIES[config.optimizer.name]  # a table has no dense gradient if it is sampled
+    copies = 2 + OPTIMIZER_COPIES[config.optimizer.name]
     sampled = bilm.config.n_softmax is not None and config.sampled(bilm.config.n_softmax) is not None
     lstm, cnn = bilm.config.lstm, bilm.config.char_cnn
     tokens = config.batch.size * config.batch.unroll // (config.batch.accumulate * processes) * bilm.config.directions
@@ -70,10 +71,14 @@ def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int
     low = 2 if gpu and config.precision == "bfloat16" else 4  # bytes of what enters a product
     each = 4 * CELLS_PLAIN if plain else 4 + low * (CELLS_KEPT - 1) if gpu else 4 * CELLS_KEPT
     kept = tokens * lstm.n_layers * (each * lstm.dim + 6 * low * lstm.projection_dim)
+    if gpu:
+        kept += 4 * tokens * OUTPUTS_KEPT * lstm.projection_dim
+        copies += 2  # graphs of other sizes have gradients of their own
     if cnn is not None:
         words = min(tokens, int(22.4 * tokens**0.584))  # distinct ones: measured on English (docs/scaling.md)
         kept += low * words * cnn.n_filters * (FILTERS_KEPT + 4 * cnn.n_highway)
     columns = (config.negatives if sampled else bilm.config.n_softmax) or 0
     scores = min(SCORES_AT_ONCE.get(device, SCORES_AT_ONCE["cpu"]), tokens // bilm.config.directions * columns)
     most = low * scores if gpu else max(4 * tokens * CELLS_BACKWARD * lstm.dim, 12 * scores)  # not at the same time
-    return 4 * (weights * copies + tables * (copies - sampled)) + kept + most
+    in_tables = 1 + OPTIMIZER_COPIES[config.optimizer.name] + (not sampled)  # no dense gradient if it is sampled
+    return 4 * (weights * copies + tables * in_tables) + kept + most
