@@ -2,7 +2,7 @@
 
     python benchmarks/pretrain_options.py CORPUS [--preset small] [--batch 1024] [--steps 40]
 
-Each row changes one thing from the second. The memory is what PyTorch had allocated at most, beside what the plan
+Each row changes one thing from the second. The memory is what PyTorch had claimed at most, beside what the plan
 printed before the first step foretells.
 """
 
@@ -42,8 +42,8 @@ def main() -> None:
         torch.cuda.reset_peak_memory_stats()
         with tempfile.TemporaryDirectory() as folder:
             training = training_of(corpus, Path(folder), arguments.preset, arguments.batch, change)
-            speed = training.plan.tokens_per_step / whole_steps(training, arguments.steps, first=4)
-        used, foretold = torch.cuda.max_memory_allocated() / 2**30, training.plan.bytes_needed / 2**30
+            speed = training.plan.tokens_per_step / whole_steps(training, arguments.steps, first=10)
+        used, foretold = torch.cuda.max_memory_reserved() / 2**30, training.plan.bytes_needed / 2**30
         print(f"| {name} | {speed:,.0f} | {used:.1f} | {foretold:.1f} |", flush=True)
         del training
 

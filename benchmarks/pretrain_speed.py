@@ -5,7 +5,8 @@
 A whole step is what `elmo pretrain` does: batches made from the corpus while the last step runs, token encoder, both
 directions with their clips, dropout, sampled softmax, gradient clipping, optimiser. The parts are timed by themselves
 on one batch, forward and backward. "Of peak" is the share of what a product of 8192³ reaches in the same run: only the
-products that the mathematics asks for are counted, none that is computed again or on padding.
+products that the mathematics asks for are counted, none that is computed again or on padding. Memory is what PyTorch
+had claimed of the device at most.
 """
 
 import argparse
@@ -135,8 +136,8 @@ def training_of(corpus: Corpus, folder: Path, preset: str, batch: int, changes: 
     return Training(corpus, folder / "run", PretrainConfig.of(preset, None, sets))
 
 
-def whole_steps(training: Training, steps: int, first: int = 10) -> float:
-    """Seconds a step, batches made from the corpus on the way; the first ones build kernels and claim memory."""
+def whole_steps(training: Training, steps: int, first: int = 30) -> float:
+    """Seconds a step, batches made from the corpus on the way; the first ones build kernels and record graphs."""
     batches = training.batches.from_step(0, first + steps, pinned=True)
     for number, batch in enumerate(batches):
         if number == first:
@@ -223,7 +224,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             training = training_of(corpus, Path(folder), arguments.preset, batch, arguments.set)
             seconds = whole_steps(training, arguments.steps)
-            memory = torch.cuda.max_memory_allocated() / 2**30
+            memory = torch.cuda.max_memory_reserved() / 2**30
             foretold = training.plan.bytes_needed / 2**30
             example = training.batches.of_step(0)[0].to(training.device)
             each[batch] = parts(training, example) if training._recorded else {}, seconds

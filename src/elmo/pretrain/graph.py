@@ -37,25 +37,32 @@ class Recorded:
         if sizes not in self._graphs:
             if len(self._graphs) >= MOST:
                 return once(batch.to(state.h.device), state)
+            random_numbers = torch.cuda.get_rng_state()
+            if not self._graphs:
+                _run_aside(once, batch, state)
             self._graphs[sizes] = _Graph(once, batch, state, self._memory)
+            torch.cuda.set_rng_state(random_numbers)
         return self._graphs[sizes].replay(batch, state)
+
+
+def _run_aside(once: Pass, batch: Batch, state: State) -> None:
+    """Run for once as it is: kernels are built and libraries wake up, which cannot be recorded."""
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        once(batch.to(state.h.device), state)
+    torch.cuda.current_stream().wait_stream(aside)
+    once.bilm.zero_grad(set_to_none=True)
+    torch.cuda.empty_cache()  # what it claimed belongs to its stream, and would be claimed twice
 
 
 class _Graph:
     def __init__(self, once: Pass, batch: Batch, state: State, memory: Any) -> None:
         self._batch, self._state = batch.to(state.h.device, copy=True), State(state.h.clone(), state.c.clone())
-        random_numbers = torch.cuda.get_rng_state()
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # kernels are built, and memory is claimed, by running once
-            once(self._batch, self._state)
-        torch.cuda.current_stream().wait_stream(aside)
-        once.bilm.zero_grad(set_to_none=True)
         self._graph = torch.cuda.CUDAGraph()
         # Other threads may go on using the device: the one that makes batches does.
         with torch.cuda.graph(self._graph, memory, capture_error_mode="thread_local"):
             self._losses, self._after, self._tables = once(self._batch, self._state)
-        torch.cuda.set_rng_state(random_numbers)
         self._gradients: list[tuple[nn.Parameter, Tensor]] = [
             (parameter, parameter.grad) for parameter in once.bilm.parameters() if parameter.grad is not None
         ]

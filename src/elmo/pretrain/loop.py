@@ -313,7 +313,7 @@ class Training:
             gradient_norm=norm,
             rate=pace,
             tokens_per_second=speed,
-            **({"memory": torch.cuda.max_memory_allocated(self.device)} if self.device.type == "cuda" else {}),
+            **({"memory": torch.cuda.max_memory_reserved(self.device)} if self.device.type == "cuda" else {}),
         )
         progress.sums, progress.since = [0.0] * len(progress.sums), 0
 
