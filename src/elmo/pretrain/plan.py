@@ -16,6 +16,7 @@ from elmo.pretrain.streams import Streams
 CELLS_KEPT = 6  # of H, in every layer until its gradient: four gates, cell, hidden
 CELLS_BACKWARD = 7  # of H, in one layer at a time: the gates' gradients and their copies; a GPU has them in their place
 OUTPUTS_KEPT = 12  # of D: what a GPU keeps of the top layer in float32, for dropout and softmax
+GPU_OWN = 1 << 30  # bytes that libraries, graphs of other sizes and the allocator claim of a GPU besides
 CELLS_PLAIN = 22  # of H, that PyTorch keeps by itself in the plain path
 FILTERS_KEPT = 8  # of F, and 4 more for every highway
 OPTIMIZER_COPIES = {"adagrad": 1, "adam": 2, "adamw": 2}
@@ -72,7 +73,7 @@ def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int
     each = 4 * CELLS_PLAIN if plain else 4 + low * (CELLS_KEPT - 1) if gpu else 4 * CELLS_KEPT
     kept = tokens * lstm.n_layers * (each * lstm.dim + 6 * low * lstm.projection_dim)
     if gpu:
-        kept += 4 * tokens * OUTPUTS_KEPT * lstm.projection_dim
+        kept += 4 * tokens * OUTPUTS_KEPT * lstm.projection_dim + GPU_OWN
         copies += 2  # graphs of other sizes have gradients of their own
     if cnn is not None:
         words = min(tokens, int(22.4 * tokens**0.584))  # distinct ones: measured on English (docs/scaling.md)
