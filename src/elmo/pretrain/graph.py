@@ -34,15 +34,16 @@ class Recorded:
     def __call__(self, once: Pass, batch: Batch, state: State) -> tuple[Tensor, State, TableRows]:
         """What the pass computes. It is the same pass every time; its results hold until the next."""
         sizes = tuple(value.shape for value in vars(batch).values() if isinstance(value, Tensor))
-        if sizes not in self._graphs:
-            if len(self._graphs) >= MOST:
-                return once(batch.to(state.h.device), state)
-            random_numbers = torch.cuda.get_rng_state()
-            if not self._graphs:
-                _run_aside(once, batch, state)
-            self._graphs[sizes] = _Graph(once, batch, state, self._memory)
-            torch.cuda.set_rng_state(random_numbers)
-        return self._graphs[sizes].replay(batch, state)
+        with torch.cuda.device_of(state.h):  # type: ignore[no-untyped-call]
+            if sizes not in self._graphs:
+                if len(self._graphs) >= MOST:
+                    return once(batch.to(state.h.device), state)
+                random_numbers = torch.cuda.get_rng_state()
+                if not self._graphs:
+                    _run_aside(once, batch, state)
+                self._graphs[sizes] = _Graph(once, batch, state, self._memory)
+                torch.cuda.set_rng_state(random_numbers)
+            return self._graphs[sizes].replay(batch, state)
 
 
 def _run_aside(once: Pass, batch: Batch, state: State) -> None:

@@ -40,7 +40,8 @@ def convolve_gpu(
     relu: bool,  # or tanh
 ) -> Tensor:
     """The filters' values (N, F)."""
-    values: Tensor = _Convolve.apply(ids, padding, relu, embedding, *filters, *biases)
+    with torch.cuda.device_of(embedding):
+        values: Tensor = _Convolve.apply(ids, padding, relu, embedding, *filters, *biases)
     return values
 
 

@@ -19,7 +19,8 @@ BLOCK = 1024  # numbers that one program computes
 
 def highway_gpu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x (N, F), weight (F, 2F) and bias (2F,), carry and transform side by side ─▶ (N, F)."""
-    result: Tensor = _Highway.apply(x, weight, bias)
+    with torch.cuda.device_of(x):
+        result: Tensor = _Highway.apply(x, weight, bias)
     return result
 
 

@@ -46,10 +46,11 @@ def lstm_gpu(
     tensors = inputs, h, c, weight_input, weight_hidden, bias, weight_projection
     proj_clip = None if weight_projection is None else proj_clip
     settings = list(rows), forget_bias, _limit(cell_clip, c.dtype), _limit(proj_clip, product_dtype(inputs))
-    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
-        outputs, h, c = _LSTM.apply(*tensors, *settings)
-        return outputs, h, c
-    outputs, h, c, _ = _forward(*tensors, *settings, keep=False)
+    with torch.cuda.device_of(inputs):
+        if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
+            outputs, h, c = _LSTM.apply(*tensors, *settings)
+        else:
+            outputs, h, c, _ = _forward(*tensors, *settings, keep=False)
     return outputs, h, c
 
 
@@ -267,7 +268,7 @@ def _cell(
     direction = tl.program_id(1).to(tl.int64)
     inside = place < numbers
     unit = place % size
-    gate = (place // size) * 4 * size + unit
+    gate = (place // size).to(tl.int64) * 4 * size + unit
     gates += direction * gates_stride
     bias += direction * 4 * size
     i, f, o, candidate = _activated(gates, bias, gate, unit, size, inside, forget_bias)
@@ -289,7 +290,7 @@ def _cell_backward(
     direction = tl.program_id(1).to(tl.int64)
     inside = place < numbers
     unit = place % size
-    gate = (place // size) * 4 * size + unit
+    gate = (place // size).to(tl.int64) * 4 * size + unit
     gates += direction * gates_stride
     bias += direction * 4 * size
     i, f, o, candidate = _activated(gates, bias, gate, unit, size, inside, forget_bias)

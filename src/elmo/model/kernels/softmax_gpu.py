@@ -14,7 +14,8 @@ def cross_entropy_gpu(scores: Tensor, bias: Tensor, column: Tensor, true: Tensor
     if len(scores):
         block = min(triton.next_power_of_2(scores.shape[1]), BLOCK)
         given = total if true is None else true
-        _cross_entropy[len(scores),](scores, bias, column, given, total, scores.shape[1], true is not None, block)
+        with torch.cuda.device_of(scores):
+            _cross_entropy[len(scores),](scores, bias, column, given, total, scores.shape[1], true is not None, block)
     return total
 
 
