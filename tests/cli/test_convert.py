@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import elmo as library
+from elmo.weights.folder import Pretrained
 from embedders import (
     LINES,
     OPTIONS,
@@ -44,6 +45,28 @@ def test_hdf5_to_folder_to_hdf5_is_the_same_to_the_bit(variant: str | int, tmp_p
             assert after[section][name] == before[section][name]
         for name in set(optional) - {"n_characters"}:
             assert (after[section].get(name) or None) == (before[section].get(name) or None)
+
+
+def test_half_the_size_and_nearly_the_same_vectors(tmp_path: Path) -> None:
+    _, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
+    assert elmo("convert", weights, tmp_path / "full").code == 0
+    assert elmo("convert", tmp_path / "full", tmp_path / "half", "--float16").code == 0
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("full", "half")]
+    assert sizes[1] < 0.6 * sizes[0]
+    full, half = (library.load(tmp_path / name, device="cpu") for name in ("full", "half"))
+    for state in ("fresh", "warm"):
+        for a, b in zip(full.embed(LINES, state=state), half.embed(LINES, state=state), strict=True):
+            assert np.abs(a - b).max(initial=0.0) <= 2e-3 * np.abs(a).max(initial=1.0)
+    # The warm state is the one that the rounded weights give.
+    rounded = library.Embedder(Pretrained(full.bilm.half().float()))
+    for a, b in zip(rounded.warm_state(), half.warm_state(), strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6, atol=1e-7)
+
+
+def test_float16_has_no_place_in_the_published_format(tmp_path: Path) -> None:
+    _, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
+    result = elmo("convert", weights, tmp_path / "other" / "half.hdf5", "--float16")
+    assert_refused(result, str(tmp_path / "other" / "half.hdf5"), "--float16 goes with a folder")
 
 
 def test_a_converted_model_embeds_alike(tmp_path: Path) -> None:

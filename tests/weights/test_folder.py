@@ -202,6 +202,24 @@ def test_a_model_in_float16_is_stored_so(tmp_path: Path) -> None:
     assert_same_state(again, {name: tensor.float() for name, tensor in bilm.state_dict().items()})
 
 
+def test_a_model_is_written_in_float16_if_asked_and_stays_as_it_is(tmp_path: Path) -> None:
+    bilm, _ = small(tmp_path / "published", "two layers")
+    before = {name: tensor.clone() for name, tensor in bilm.state_dict().items()}
+    folder.write(Pretrained(bilm), tmp_path / "model", torch.float16)
+    assert_same_state(bilm.state_dict(), before)
+    again = folder.read(tmp_path / "model").bilm.state_dict()
+    assert_same_state(again, {name: tensor.half().float() for name, tensor in before.items()})
+
+
+def test_a_value_beyond_float16_is_refused(tmp_path: Path) -> None:
+    bilm, _ = small(tmp_path / "published")
+    with torch.no_grad():
+        bilm.lstms[0].bias[0, 3] = 1e5
+    with pytest.raises(WeightsError, match=r"'lstms.0.bias' has values that torch.float16 cannot hold"):
+        folder.write(Pretrained(bilm), tmp_path / "model", torch.float16)
+    assert not (tmp_path / "model").exists()
+
+
 # Writing
 
 

@@ -245,9 +245,9 @@ class Embedder:
         directions = range(self.config.directions)  # direction k reads boundary k first
         return State(*(torch.stack([part[:, k, k : k + 1] for k in directions], dim=1) for part in after))
 
-    def save(self, path: str | Path) -> None:
-        """Write a model folder, the warm state in it."""
-        folder.write(Pretrained(self.bilm, self.vocabulary, self.warm_state()), Path(path))
+    def save(self, path: str | Path, dtype: torch.dtype | None = None) -> None:
+        """Write a model folder, the warm state in it; `torch.float16` halves its size."""
+        folder.write(Pretrained(self.bilm, self.vocabulary, self.warm_state()), Path(path), dtype)
 
     def _weight_versions(self) -> int:
         return sum(parameter._version for parameter in self.bilm.parameters())

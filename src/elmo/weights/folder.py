@@ -67,16 +67,19 @@ def read(folder: Path, softmax: bool = False) -> Pretrained:
     return Pretrained(bilm.eval(), vocabulary, state)
 
 
-def write(model: Pretrained, folder: Path) -> None:
-    """Write a folder, whole or not at all. One that exists is never overwritten."""
+def write(model: Pretrained, folder: Path, dtype: torch.dtype | None = None) -> None:
+    """Write a folder, whole or not at all, in another precision if asked. One that exists is never overwritten."""
     refuse_existing(folder)
     with new_folder(folder) as temporary:
-        fill(temporary, model)
+        fill(temporary, model, dtype)
 
 
-def fill(folder: Path, model: Pretrained) -> None:
+def fill(folder: Path, model: Pretrained, dtype: torch.dtype | None = None) -> None:
     """Write a model's files into a folder that is there."""
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.bilm.state_dict().items()}
+    tensors = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in model.bilm.state_dict().items()}
+    for name, tensor in tensors.items():
+        if dtype is not None and not tensor.isfinite().all():
+            raise WeightsError(f"{name!r} has values that {dtype} cannot hold; keep the model in float32")
     config = {"model_type": "elmo", "architectures": ["BiLM"], **dataclasses.asdict(model.bilm.config)}
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
