@@ -18,7 +18,7 @@ from elmo.pretrain.sampler import NEGATIVES, Draw, LogUniform
 from elmo.pretrain.streams import Streams
 from elmo.text.vocabulary import Vocabulary
 
-AHEAD = 8  # batches that are prepared before they are asked for
+AHEAD, AHEAD_OF_GPU = 8, 128  # batches that are prepared before they are asked for: a GPU does not wait for a shuffle
 FREQUENT = 100_000  # words whose spelling is kept at hand: the table begins with the most frequent ones
 
 
@@ -93,13 +93,14 @@ class Batches:
         def prepared(step: int) -> list[Batch]:
             return [batch.pinned() if pinned else batch for batch in self.of_step(step)]
 
+        ahead = AHEAD_OF_GPU if pinned else AHEAD
         with ThreadPoolExecutor(max_workers=1) as thread:
-            waiting = [thread.submit(prepared, step) for step in range(first, min(first + AHEAD, last))]
+            waiting = [thread.submit(prepared, step) for step in range(first, min(first + ahead, last))]
             try:
                 for step in range(first, last):
                     ready = waiting.pop(0)
-                    if step + AHEAD < last:
-                        waiting.append(thread.submit(prepared, step + AHEAD))
+                    if step + ahead < last:
+                        waiting.append(thread.submit(prepared, step + ahead))
                     yield ready.result()
             finally:
                 for future in waiting:
