@@ -5,17 +5,15 @@
 """
 
 import dataclasses
-import errno
 import json
 import platform
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from elmo import __version__
+from elmo.atomic import replacing, write_error
 from elmo.errors import DataError
 
 RECORD, METRICS = "run.json", "metrics.jsonl"
@@ -39,9 +37,7 @@ class Run:
             **facts,
             "config": dataclasses.asdict(config),
         }
-        with _written(folder / RECORD):
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        _replace(folder / RECORD, json.dumps(record, indent=1) + "\n")
         return cls(folder)
 
     @classmethod
@@ -64,8 +60,11 @@ class Run:
     def log(self, **values: Any) -> None:
         """Add a line to the metrics."""
         path = self.folder / METRICS
-        with _written(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(values) + "\n")
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(values) + "\n")
+        except OSError as error:
+            raise write_error(path, error) from None
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every line of the metrics; one that was being written when the run was killed is left out."""
@@ -81,19 +80,8 @@ class Run:
 
 def _replace(path: Path, text: str) -> None:
     """Write a file anew, whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    with _written(path):
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        what = "the disk is full; make room first" if error.errno == errno.ENOSPC else error.strerror
-        raise DataError(f"{path}: cannot be written: {what}") from None
 
 
 def _json(text: str, where: str) -> Any:

@@ -558,8 +558,12 @@ def test_a_disk_that_is_full_keeps_the_checkpoints_before(
 
 
 def test_a_disk_that_is_full_before_the_rename(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    fsync = os.fsync
+
+    def full(file: int) -> None:
+        if (tmp_path / "run" / "checkpoints").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(file)
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)

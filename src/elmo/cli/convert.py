@@ -32,10 +32,10 @@ def convert(
     """
     import torch
 
+    from elmo.atomic import refuse_existing, replacing
     from elmo.embed.embedder import Embedder
     from elmo.text.vocabulary import Vocabulary
     from elmo.weights import bilm_tf, source
-    from elmo.weights.atomic import refuse_existing, replacing
     from elmo.weights.folder import Pretrained
 
     published = output.suffix in (".hdf5", ".h5")

@@ -48,8 +48,8 @@ def score(
       $ elmo score sentences.txt --model model --tokenized --summary > scores.tsv
       $ cat sentences.txt | elmo score - --model model --state warm > scores.jsonl
     """
+    from elmo.atomic import refuse_existing
     from elmo.text.tokens import words
-    from elmo.weights.atomic import refuse_existing
 
     if output is not None:
         refuse_existing(output)
@@ -121,7 +121,7 @@ class _Totals:
 @contextmanager
 def _written(output: Path | None) -> Iterator[IO[str]]:
     """Standard output, or a file that is there whole or not at all."""
-    from elmo.weights.atomic import replacing
+    from elmo.atomic import replacing
 
     if output is not None:
         with replacing(output) as path, path.open("w", encoding="utf-8", newline="\n") as file:

@@ -20,9 +20,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from elmo.atomic import new_folder
 from elmo.errors import WeightsError
 from elmo.weights import folder
-from elmo.weights.atomic import new_folder
 from elmo.weights.folder import Pretrained
 
 TENSORS, FACTS = "training.safetensors", "training.json"

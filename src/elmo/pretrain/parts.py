@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from elmo.atomic import replacing
 from elmo.errors import DataError
 from elmo.pretrain.corpus import end_to_end
 from elmo.text.files import Piece, lines, place
 from elmo.text.sentences import split
 from elmo.text.tokenizers import tokenizer
-from elmo.weights.atomic import replacing
 
 KEYS = 1 << 64
 BLOCK_KEYS = 1 << 32  # more than the sentences of any block

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elmo.atomic import replacing
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.run import Run
-from elmo.weights.atomic import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from elmo.atomic import refuse_existing, replacing, write_error
 from elmo.errors import DataError
 from elmo.pretrain.corpus import FORMAT, MANIFEST, VOCABULARY, WORDS
 from elmo.pretrain.jobs import Jobs
@@ -28,7 +29,6 @@ from elmo.pretrain.parts import BLOCK_KEYS, KEYS, Block, Part, Reader, blocks, w
 from elmo.pretrain.work import Settings, work_folder
 from elmo.text import files
 from elmo.text.vocabulary import SPECIAL, Vocabulary
-from elmo.weights.atomic import refuse_existing, replacing, write_error
 
 SHARD_TOKENS = 10_000_000
 LONGEST_WORD = 48  # bytes: the character CNN sees 50 with the two marks

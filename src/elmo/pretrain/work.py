@@ -11,11 +11,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
+from elmo.atomic import replacing
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.pretrain.parts import KEYS, Reader
 from elmo.text.tokenizers import source, tokenizer
 from elmo.text.vocabulary import SPECIAL
-from elmo.weights.atomic import replacing
 
 SETTINGS = "settings.json"
 

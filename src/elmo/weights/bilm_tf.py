@@ -19,11 +19,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from elmo.atomic import new_hdf5, replacing
 from elmo.errors import ConfigError, WeightsError
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNNConfig
 from elmo.model.lstm import LSTMConfig
-from elmo.weights.atomic import new_hdf5, replacing
 
 TO_OURS = (0, 2, 3, 1)  # i, j, f, o ─▶ i, f, o, j
 TO_THEIRS = (0, 3, 1, 2)
