@@ -1,5 +1,6 @@
 """The command `elmo`: one file per verb. Heavy imports wait inside the verbs, so that `--help` is quick."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -46,7 +47,16 @@ def _root(
 def main() -> None:
     """Run the command; a user's mistake is one line and exit code 2."""
     try:
-        app()
-    except ElmoError as error:
-        print(f"elmo: {error}", file=sys.stderr)
-        sys.exit(2)
+        try:
+            app()
+        except ElmoError as error:
+            print(f"elmo: {error}", file=sys.stderr)
+            sys.exit(2)
+    except SystemExit as end:
+        if os.environ.get("WORLD_SIZE", "1") != "1" and isinstance(end.code, int):
+            # One of several processes, all work done and the group left: some hundredth of them would be aborted while
+            # PyTorch takes its threads down ("terminate called without an active exception"), and fail the whole run.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code)
+        raise
