@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.model.bilm import BiLM, BiLMConfig
-from elmo.model.char_cnn import CharCNN
+from elmo.model.char_cnn import PADDING_ID, CharCNN
 from elmo.model.device import PRECISIONS
 from elmo.pretrain.batch import Batch
 from elmo.pretrain.config import PretrainConfig
@@ -65,7 +65,7 @@ def operations(config: BiLMConfig, negatives: int) -> tuple[float, float, float]
 def convolutions(config: BiLMConfig, spelled: Tensor) -> float:
     """Operations of all windows that have a character in them."""
     assert config.char_cnn is not None
-    lengths = (spelled != 261).sum(dim=1)
+    lengths = (spelled != PADDING_ID).sum(dim=1)
     places = [(lengths.clamp(max=spelled.shape[1] - w + 1).sum(), w, count) for w, count in config.char_cnn.filters]
     return float(sum(2 * n * w * config.char_cnn.embedding_dim * count for n, w, count in places))
 
@@ -156,8 +156,9 @@ def parts(training: Training, batch: Batch) -> dict[str, tuple[float, float]]:
     assert batch.predicted is not None and batch.negatives is not None and batch.log_q is not None
     assert isinstance(bilm.token_encoder, CharCNN) and bilm.softmax is not None and bilm.softmax.weight is not None
     after, lstm, softmax = operations(config, batch.negatives.shape[1])
-    n_words, n_tokens = len(batch.spelled), batch.inputs.shape[1]
+    n_tokens = batch.inputs.shape[1]
     spelled = batch.spelled.long()
+    read_words = spelled[torch.unique(batch.inputs)]  # without those that only fill up to a round number
     weight, bias = (t.detach()[batch.predicted].requires_grad_() for t in (bilm.softmax.weight, bilm.softmax.bias))
     hidden = torch.randn(config.directions, n_tokens, config.lstm.projection_dim, device="cuda", requires_grad=True)
     inputs = hidden.detach().to(PRECISIONS[training.config.precision]).requires_grad_()
@@ -189,15 +190,13 @@ def parts(training: Training, batch: Batch) -> dict[str, tuple[float, float]]:
         training.optimizer.step(0.01)
 
     work = {
-        "char CNN": (encode, 3 * (convolutions(config, spelled) + n_words * after)),
+        "char CNN": (encode, 3 * (convolutions(config, read_words) + len(read_words) * after)),
         "LSTMs": (read, 3 * n_tokens * lstm),
         "softmax": (predict, 3 * n_tokens * softmax),
-        "clip and optimiser": (update, 0.0),
     }
-    times = {name: milliseconds(work[name][0]) for name in ("clip and optimiser",)}  # with the last step's gradients
-    for name in ("char CNN", "LSTMs", "softmax"):
-        times[name] = milliseconds(recorded(work[name][0]))
-    return {name: (times[name], count) for name, (_, count) in work.items()}
+    updating = milliseconds(update)  # first, with the last step's gradients
+    found = {name: (milliseconds(recorded(function)), count) for name, (function, count) in work.items()}
+    return {**found, "clip and optimiser": (updating, 0.0)}
 
 
 def main() -> None:
