@@ -39,8 +39,10 @@ def new_folder(path: Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
         yield temporary
-        temporary.chmod(0o755)
+        withheld = _withheld()
+        temporary.chmod(0o777 & ~withheld)
         for file in temporary.iterdir():
+            file.chmod(0o666 & ~withheld)  # safetensors makes files that only their owner can read
             with file.open("rb") as written:
                 os.fsync(written.fileno())
         temporary.rename(path)
@@ -49,6 +51,13 @@ def new_folder(path: Path) -> Iterator[Path]:
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _withheld() -> int:
+    """The permissions that new files do not get (umask), which can be read by setting it only."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 @contextmanager

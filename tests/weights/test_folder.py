@@ -3,6 +3,7 @@
 import dataclasses
 import errno
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -230,6 +231,22 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"model: exists already; give another name, or remove it first"):
         folder.write(Pretrained(bilm), tmp_path / "model")
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["precious.txt"]
+
+
+@pytest.mark.parametrize(("withheld", "of_folder", "of_files"), [(0o022, 0o755, 0o644), (0o077, 0o700, 0o600)])
+def test_others_may_read_what_the_umask_lets_them(
+    tmp_path: Path, withheld: int, of_folder: int, of_files: int
+) -> None:
+    before = os.umask(withheld)
+    try:
+        bilm, _ = small(tmp_path / "published", "two layers")
+        folder.write(Pretrained(bilm, Vocabulary(WORDS), warm_state(bilm)), tmp_path / "model")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "model").stat().st_mode & 0o777 == of_folder
+    modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "model").iterdir()}
+    assert len(modes) == 4
+    assert set(modes.values()) == {of_files}, modes
 
 
 def test_a_file_of_that_name_is_refused_and_left_alone(tmp_path: Path) -> None:
