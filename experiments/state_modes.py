@@ -46,9 +46,7 @@ def main() -> None:
     ]:
         pairs = list(zip(vectors[one], vectors[other], strict=True))
         relative = [np.linalg.norm(a - b, axis=2) / np.linalg.norm(b, axis=2) for a, b in pairs]
-        cosine = [
-            1 - (a * b).sum(axis=2) / np.linalg.norm(a, axis=2) / np.linalg.norm(b, axis=2) for a, b in pairs
-        ]
+        cosine = [1 - (a * b).sum(axis=2) / np.linalg.norm(a, axis=2) / np.linalg.norm(b, axis=2) for a, b in pairs]
         cells = ""
         for layer in range(model.n_layers):
             cells += f"{np.mean(np.concatenate([r[layer] for r in relative])):>11.4f}"

@@ -205,25 +205,35 @@ def unigram_score(train: np.ndarray, heldout: np.ndarray, size: int) -> np.ndarr
     return counts[heldout[heldout != START]] / (counts.sum() - counts[START])
 
 
+def perplexities(
+    size: int, train: np.ndarray, texts: list[np.ndarray], fallback: bool = False
+) -> tuple[list[dict[str, dict[str, float]]], list[str]]:
+    """Of each text by name of the model and direction; and which discounts were replaced."""
+    found: list[dict[str, dict[str, float]]] = [{name: {} for name in NAMES.values()} for _ in texts]
+    replaced: list[str] = []
+    directions = {"forward": (train, texts), "backward": (backward(train), [backward(text) for text in texts])}
+    for direction, (seen, unseen) in directions.items():
+        for order, name in NAMES.items():
+            if order == 1:
+                scores = [unigram_score(seen, text, size) for text in unseen]
+            else:
+                model = KneserNey(seen, order, size, fallback)
+                scores = [model.score(text) for text in unseen]
+                replaced += [f"{NAMES[n]}s of the {direction} {name} model" for n in model.replaced]
+            for row, score in zip(found, scores, strict=True):
+                row[name][direction] = float(np.exp(-np.log(score).mean()))
+    for text in found:
+        for row in text.values():
+            row["both"] = float(np.sqrt(row["forward"] * row["backward"]))
+    return found, replaced
+
+
 def measure(folder: Path, fallback: bool = False) -> dict[str, Any]:
     """Everything the table shows."""
     size, train, heldout = read(folder)
     scored = int(np.count_nonzero(heldout != START))
     unknown = int(np.count_nonzero(heldout == UNKNOWN))
-    perplexities: dict[str, dict[str, float]] = {name: {} for name in NAMES.values()}
-    replaced: list[str] = []
-    directions = {"forward": (train, heldout), "backward": (backward(train), backward(heldout))}
-    for direction, (seen, unseen) in directions.items():
-        for order, name in NAMES.items():
-            if order == 1:
-                scores = unigram_score(seen, unseen, size)
-            else:
-                model = KneserNey(seen, order, size, fallback)
-                scores = model.score(unseen)
-                replaced += [f"{NAMES[n]}s of the {direction} {name} model" for n in model.replaced]
-            perplexities[name][direction] = float(np.exp(-np.log(scores).mean()))
-    for row in perplexities.values():
-        row["both"] = float(np.sqrt(row["forward"] * row["backward"]))
+    (found,), replaced = perplexities(size, train, [heldout], fallback)
     return {
         "corpus": folder.resolve().name,
         "vocabulary": size,
@@ -232,7 +242,7 @@ def measure(folder: Path, fallback: bool = False) -> dict[str, Any]:
         "sentences": len(heldout) - scored,
         "unknown": unknown,
         "unknown_rate": unknown / scored,
-        "perplexity": perplexities,
+        "perplexity": found,
         "discount_fallback": replaced,
     }
 

@@ -489,6 +489,59 @@ def test_no_checkpoint_holds_what_is_no_number(text: Corpus, tmp_path: Path) -> 
             assert torch.isfinite(value).all(), f"{path}: {name}"
 
 
+class Worsening(Told):
+    """After the fifth step the softmax is sure of one word, and wrong."""
+
+    training: Training
+
+    def stepped(self, step: int, plan: Plan) -> None:
+        super().stepped(step, plan)
+        if step == 5:
+            assert self.training.bilm.softmax is not None
+            with torch.no_grad():
+                self.training.bilm.softmax.bias[3] += 20.0
+
+
+def test_a_loss_far_above_its_lowest_ends_the_run(
+    text: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Scripted(monkeypatch, 9.0, 8.0, 8.5, 8.6, 8.7)  # held-out perplexity: best at the second evaluation
+    report = Worsening()
+    changes = ["steps=20", "checkpoints.every=1", "evaluation.every=1", "checkpoints.keep=9", "negatives=none"]
+    report.training = training = Training(text, tmp_path, recipe(*changes, "log_every=1"), report=report)
+    with pytest.raises(ElmoError) as error:
+        training.train()
+    losses = [line["loss"] for line in metrics(tmp_path) if "loss" in line]
+    assert len(losses) == 6
+    assert losses[5] > min(losses) + 10
+    assert str(error.value) == (
+        f"step 6: loss {losses[5]:.2f}, once {min(losses):.2f}: diverged; the last good checkpoint is "
+        f"{tmp_path / 'checkpoints' / 'step-00000002'}. Try a lower optimizer.rate or optimizer.clip_norm"
+    )
+    assert saved_steps(tmp_path) == [1, 2, 3, 4, 5]
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("change", ["diverged=none", "diverged=40"])
+def test_a_run_goes_on_where_nobody_minds(change: str, text: Corpus, tmp_path: Path) -> None:
+    report = Worsening()
+    changes = ["steps=8", "evaluation.every=0", "negatives=none", "log_every=1", change]
+    report.training = training = Training(text, tmp_path, recipe(*changes), report=report)
+    assert training.train()
+
+
+def test_the_lowest_loss_is_remembered_across_a_resume(text: Corpus, tmp_path: Path) -> None:
+    changes = ["evaluation.every=0", "negatives=none", "log_every=1"]
+    first = train(text, tmp_path, *changes, "steps=4")
+    assert first.progress.lowest == min(line["loss"] for line in metrics(tmp_path) if "loss" in line)
+    report = Worsening()
+    again = Training(text, tmp_path, recipe(*changes, "steps=20"), resume=True, report=report)
+    report.training = again
+    assert again.progress.lowest == first.progress.lowest
+    with pytest.raises(ElmoError, match=r"^step 6: .* diverged; "):
+        again.train()
+
+
 def test_interrupted_at_its_last_step(text: Corpus, tmp_path: Path) -> None:
     """Nothing is left to train: it ends as if it had not been interrupted."""
     train(text, tmp_path / "whole")

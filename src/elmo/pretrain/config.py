@@ -75,6 +75,7 @@ class PretrainConfig:
     kernels: Literal["auto", "plain"] = "auto"  # plain: everything by PyTorch's own operations, as readers read it
     device: str = "auto"
     log_every: int = 100  # steps
+    diverged: float | None = 2.0  # stop where a logged loss is so far above the lowest before it
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
@@ -92,6 +93,7 @@ class PretrainConfig:
             "negatives": self.negatives,
             "optimizer.clip_norm": self.optimizer.clip_norm,
             "evaluation.patience": self.evaluation.patience,
+            "diverged": self.diverged,
         }
         for name, value in positive.items():
             if value is not None and value <= 0:

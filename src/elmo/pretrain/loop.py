@@ -63,6 +63,7 @@ class Progress:
     step: int = 0
     sums: list[float] = field(default_factory=list)  # losses since the last line of the log, by direction
     since: int = 0  # steps since then
+    lowest: float | None = None  # of the losses in the log
     best: float | None = None  # held-out perplexity
     best_step: int | None = None
     worse: int = 0  # evaluations since then
@@ -295,27 +296,35 @@ class Training:
     def _not_finite(self, step: int, losses: list[float], norm: float) -> str:
         window = self.streams.window(step - 1)
         text = " ".join(self.corpus.words[row] for row in window[0, 0])
-        saved = checkpoint.all_of(self.out / CHECKPOINTS)
-        good = f"the last good checkpoint is {saved[-1].path}" if saved else "no checkpoint was saved before"
         return (
             f"step {step}: loss {', '.join(map(str, losses))}, gradient norm {norm}, in the batch whose first row is "
-            f"{text!r}; {good}. Try a lower optimizer.rate or optimizer.clip_norm"
+            f"{text!r}; {self._way_out()}"
         )
+
+    def _way_out(self) -> str:
+        saved = checkpoint.all_of(self.out / CHECKPOINTS)
+        good = [one for one in saved if one.step == self.progress.best_step] or saved
+        where = f"the last good checkpoint is {good[-1].path}" if good else "no checkpoint was saved before"
+        return f"{where}. Try a lower optimizer.rate or optimizer.clip_norm"
 
     def _log(self, writer: Any, norm: float, pace: float, speed: float) -> None:
         progress = self.progress
         each = [total / progress.since for total in progress.sums]
+        loss = sum(each) / len(each)
+        lowest = loss if progress.lowest is None else min(loss, progress.lowest)
         names = ("forward_loss", "backward_loss")
         self._record(
             writer,
-            loss=sum(each) / len(each),
+            loss=loss,
             **dict(zip(names, each, strict=False)),
             gradient_norm=norm,
             rate=pace,
             tokens_per_second=speed,
             **({"memory": torch.cuda.max_memory_reserved(self.device)} if self.device.type == "cuda" else {}),
         )
-        progress.sums, progress.since = [0.0] * len(progress.sums), 0
+        if self.config.diverged is not None and loss > lowest + self.config.diverged:
+            raise ElmoError(f"step {progress.step}: loss {loss:.2f}, once {lowest:.2f}: diverged; {self._way_out()}")
+        progress.sums, progress.since, progress.lowest = [0.0] * len(progress.sums), 0, lowest
 
     def _patience_is_over(self) -> bool:
         patience = self.config.evaluation.patience
