@@ -13,7 +13,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: setup
-	$(BIN)/python examples/two_senses.py
+	$(BIN)/python examples/tour.py
 
 lint: setup
 	$(BIN)/ruff check .

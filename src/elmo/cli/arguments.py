@@ -6,7 +6,7 @@ import typer
 
 from elmo.errors import WeightsError
 
-_MODEL = "A model folder, a zip of one, an .hdf5 beside its options, a hub id, or a published name."
+_MODEL = "A model folder, a zip of one, an .hdf5 beside its options, a hub id, a published or packaged name."
 
 ModelArgument = Annotated[str, typer.Argument(help=_MODEL)]
 ModelOption = Annotated[str, typer.Option("--model", "-m", help=_MODEL)]

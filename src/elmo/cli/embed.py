@@ -13,12 +13,13 @@ from elmo.cli.interrupt import interrupted_by_sigterm
 from elmo.cli.lines import Lines
 from elmo.cli.progress import Progress
 from elmo.errors import DataError
+from elmo.packaged import DEFAULT
 
 
 def embed(
     input: Annotated[str, typer.Argument(help="A text file, one sentence per line; - is standard input.")],
     output: Annotated[Path, typer.Argument(help="The file to write; its ending tells the format.")],
-    model: ModelOption,
+    model: ModelOption = DEFAULT,
     layers: Annotated[str, typer.Option(help="all, top, average, or a layer's number.")] = "all",
     pool: Annotated[str | None, typer.Option(help="One vector per sentence: mean, max or first-last.")] = None,
     format: Annotated[str | None, typer.Option(help="hdf5, parquet or npz, where the ending does not tell.")] = None,
@@ -42,7 +43,8 @@ def embed(
 
     \b
     Examples:
-      $ elmo embed sentences.txt vectors.hdf5 --model model
+      $ elmo embed sentences.txt vectors.hdf5
+      $ elmo embed sentences.txt others.hdf5 --model model
       $ elmo embed sentences.txt top.hdf5 --model model --layers top --tokenized
       $ elmo embed sentences.txt means.parquet --model model --pool mean --layers average --dtype float16
       $ cat sentences.txt | elmo embed - vectors.npz --model model

@@ -1,13 +1,15 @@
 """`elmo info`: what a model is made of."""
 
 from elmo.cli.arguments import ModelArgument
+from elmo.packaged import DEFAULT
 
 
-def info(model: ModelArgument) -> None:
+def info(model: ModelArgument = DEFAULT) -> None:
     """Print a model's architecture, parameters, layers and files.
 
     \b
-    Example:
+    Examples:
+      $ elmo info
       $ elmo info model
     """
     from elmo.weights import source

@@ -15,6 +15,7 @@ from elmo.cli.arguments import ModelOption, no_softmax
 from elmo.cli.interrupt import interrupted_by_sigterm
 from elmo.cli.lines import Lines
 from elmo.cli.progress import Progress
+from elmo.packaged import DEFAULT
 
 if TYPE_CHECKING:
     from elmo.embed.language_model import Scores
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def score(
     input: Annotated[str, typer.Argument(help="A text file, one sentence per line; - is standard input.")],
-    model: ModelOption,
+    model: ModelOption = DEFAULT,
     output: Annotated[Path | None, typer.Option(help="The file to write instead of standard output.")] = None,
     summary: Annotated[bool, typer.Option("--summary", help="One row of a table per sentence, in tabs.")] = False,
     tokenized: Annotated[
@@ -44,7 +45,7 @@ def score(
 
     \b
     Examples:
-      $ elmo score sentences.txt --model model --output scores.jsonl
+      $ elmo score sentences.txt --output scores.jsonl
       $ elmo score sentences.txt --model model --tokenized --summary > scores.tsv
       $ cat sentences.txt | elmo score - --model model --state warm > scores.jsonl
     """

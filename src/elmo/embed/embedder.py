@@ -25,6 +25,7 @@ from elmo.model.bilm import BiLM
 from elmo.model.device import PRECISIONS, device_named
 from elmo.model.lstm import State
 from elmo.model.packing import Packing
+from elmo.packaged import DEFAULT
 from elmo.text import batches, characters, tokens
 from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmo.weights import folder, source
@@ -44,7 +45,7 @@ WORDS_AT_ONCE = 1024  # new words that pass the token encoder together
 
 
 def load(
-    model: str | Path,
+    model: str | Path = DEFAULT,
     *,
     device: str = "auto",
     precision: str = "float32",
@@ -55,6 +56,8 @@ def load(
     cache_bytes: int = CACHE_BYTES,
 ) -> "Embedder":
     """Load a model: a folder, a zip of one, an HDF5 with its options beside it, a hub id, a published or packaged name.
+
+    Without a name it is the English model that comes with the package.
 
     `options` names an options.json that does not lie beside its HDF5. With `token_embeddings` and its `vocabulary`,
     words enter by their row in that file instead of by their characters. `softmax` reads a folder's softmax too: what

@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from elmo.errors import ElmoError, WeightsError
+from elmo.packaged import FOLDER as PACKAGED
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights import bilm_tf, folder, published
 from elmo.weights.folder import Pretrained
-
-PACKAGED = Path(__file__).parents[1] / "packaged"  # one model folder per name
 
 
 def read(
