@@ -39,7 +39,10 @@ SENTENCES = [
     "The old man began to study the flute after the war.",
     "The musical closed after only nine nights on Broadway.",
 ]
-BLANKS = [("The bank of the river was covered with reeds.", "river"), ("The bank raised its interest rates.", "interest")]
+BLANKS = [
+    ("The bank of the river was covered with reeds.", "river"),
+    ("The bank raised its interest rates.", "interest"),
+]
 GARDEN_PATH = "The horse raced past the barn fell ."
 
 
@@ -61,7 +64,8 @@ def two_senses(model: elmo.Embedder) -> None:
     vectors = [array[:, words(model, text).index(WORD)] for array, text in zip(arrays, QUERIES, strict=True)]
     for number, sentence in enumerate(QUERIES, start=1):
         print(f"  {number}  {sentence}")
-    print("\n" + " " * 9 + "".join(f"{name:>10}" for name in ["token", *(f"LSTM {k}" for k in range(1, model.n_layers))]))
+    names = ["token", *(f"LSTM {layer}" for layer in range(1, model.n_layers))]
+    print("\n" + " " * 9 + "".join(f"{name:>10}" for name in names))
     for a, first in enumerate(vectors):
         for b, second in enumerate(vectors[a + 1 :], start=a + 1):
             each = [cosines(x[None], y)[0] for x, y in zip(first, second, strict=True)]
