@@ -12,14 +12,18 @@ ALLOWED = {
     "atomic": {"errors"},
     "config": {"errors"},
     "run": {"errors", "atomic"},
+    "checkpoint": {"errors", "atomic"},
     "packaged": set(),
     "text": {"errors"},
     "model": {"errors"},
     "weights": {"errors", "atomic", "config", "packaged", "text", "model"},
     "embed": {"errors", "atomic", "packaged", "text", "model", "weights"},
-    "pretrain": {"errors", "atomic", "config", "run", "text", "model", "weights"},
-    "cli": {"errors", "atomic", "config", "run", "packaged", "text", "model", "weights", "embed", "pretrain"},
-    "__init__": {"model", "embed"},
+    "pretrain": {"errors", "atomic", "checkpoint", "config", "run", "text", "model", "weights"},
+    "tasks": {
+        "errors", "atomic", "checkpoint", "config", "packaged", "run", "text", "model", "weights", "embed",
+    },
+    "cli": {"errors", "atomic", "config", "run", "packaged", "text", "model", "weights", "embed", "pretrain", "tasks"},
+    "__init__": {"model", "embed", "tasks"},
     "__main__": {"cli"},
 }
 

@@ -19,9 +19,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from corpora import write_corpus
+from elmo import checkpoint
 from elmo.cli.training import Reporter
 from elmo.model.bilm import BiLM
-from elmo.pretrain import checkpoint, evaluate
+from elmo.pretrain import evaluate
 from elmo.pretrain.corpus import Corpus
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights import folder

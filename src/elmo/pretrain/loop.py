@@ -10,6 +10,7 @@ import shutil
 import threading
 import time
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,14 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmo import checkpoint
+from elmo.checkpoint import Checkpoint
 from elmo.config import differences
 from elmo.errors import ConfigError, DataError, ElmoError, WeightsError
 from elmo.model.bilm import BiLM
 from elmo.model.device import PRECISIONS, device_named
 from elmo.model.lstm import State
-from elmo.pretrain import checkpoint
 from elmo.pretrain.batch import Batch, Batches
-from elmo.pretrain.checkpoint import Checkpoint
 from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
@@ -242,7 +243,7 @@ class Training:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(self.config.seed)
                 return BiLM(config)
-        model = saved.model()
+        model = folder.read(saved.path, softmax=True)
         if model.bilm.config != config:
             different = differences(asdict(config), asdict(model.bilm.config))
             raise WeightsError(f"{saved.path}: a checkpoint of another architecture: {different}. Resume with its own")
@@ -370,7 +371,8 @@ class Training:
             tensors = {**state, **{f"optimizer.{name}": value for name, value in self.optimizer.state().items()}}
             facts = {"progress": asdict(self.progress), "corpus": self.corpus.digest, "config": self.config.values()}
             root = self.out / CHECKPOINTS
-            checkpoint.save(root, self.progress.step, Pretrained(self.bilm, self.vocabulary), tensors, facts)
+            fill = partial(folder.fill, model=Pretrained(self.bilm, self.vocabulary))
+            checkpoint.save(root, self.progress.step, fill, tensors, facts)
             checkpoint.keep_last(root, self.config.checkpoints.keep, self.progress.best_step)
         self.world.barrier()
 
@@ -382,7 +384,7 @@ class Training:
             model = self.out / MODEL
             if model.exists():
                 shutil.rmtree(model)
-            folder.write(best.model(), model)
+            folder.write(folder.read(best.path, softmax=True), model)
         self.world.barrier()
 
     def _tensorboard(self) -> Any:

@@ -1,9 +1,9 @@
 """TRAINING ◀─▶ DISK: everything a run needs to go on as if it had never stopped; safetensors and JSON, nothing pickled.
 
     checkpoints/step-00001000/
-        config.json, model.safetensors, vocabulary.txt    a model folder like any other
-        training.safetensors                              the optimiser's state, and the LSTMs' at the end of the step
-        training.json                                     the step, the corpus, running sums, the best so far
+        config.json, model.safetensors, …    a model folder like any other
+        training.safetensors                 the optimiser's state, and what else is tensors
+        training.json                        the step, the data, running sums, the best so far
 
 What is random or read is a function of the seed and the step, so neither generators nor positions need saving.
 """
@@ -11,7 +11,7 @@ What is random or read is a function of the seed and the step, so neither genera
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,6 @@ from torch import Tensor
 
 from elmo.atomic import new_folder
 from elmo.errors import WeightsError
-from elmo.weights import folder
-from elmo.weights.folder import Pretrained
 
 TENSORS, FACTS = "training.safetensors", "training.json"
 _STEP = re.compile(r"step-(\d{8,})")
@@ -56,19 +54,15 @@ class Checkpoint:
         except (OSError, SafetensorError) as error:
             raise WeightsError(f"{self.path / TENSORS}: damaged ({error}); remove this checkpoint") from None
 
-    def model(self) -> Pretrained:
-        """The model, softmax included."""
-        return folder.read(self.path, softmax=True)
-
 
 def save(
-    root: Path, step: int, model: Pretrained, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
+    root: Path, step: int, fill: Callable[[Path], None], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> Checkpoint:
-    """Save a step, whole or not at all; one that was saved before stays as it is."""
+    """Save a step, whole or not at all; one that was saved before stays as it is. `fill` writes the model's files."""
     path = root / f"step-{step:08d}"
     if not path.exists():
         with new_folder(path) as temporary:
-            folder.fill(temporary, model)
+            fill(temporary)
             save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary / TENSORS)
             (temporary / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     return Checkpoint(path)

@@ -1,0 +1,96 @@
+"""TEXTS ─▶ LAYERS, ONCE: what a frozen biLM says of a corpus, kept for all epochs, seeds and configurations.
+
+$ELMO_CACHE/layers/MODEL-TEXTS.npy    (tokens, L+1, 2D) in float16, memory-mapped; named by the model and the texts
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmo.atomic import replacing
+from elmo.embed.embedder import Embedder
+from elmo.errors import DataError
+from elmo.model.layers import Layers
+from elmo.weights.download import cache_folder
+
+Tokens = tuple[str, ...]
+Stored = npt.NDArray[np.float16]
+
+
+class FrozenLayers:
+    """The layers of any text: those it was made for are looked up, others are computed."""
+
+    def __init__(self, embedder: Embedder, texts: Iterable[Tokens] = (), folder: Path | None = None) -> None:
+        self.embedder = embedder
+        distinct = list(dict.fromkeys(texts))
+        lengths = [len(text) for text in distinct]
+        starts = np.cumsum([0, *lengths])
+        self._starts = {text: int(start) for text, start in zip(distinct, starts, strict=False)}
+        self._stored = self._read_or_compute(distinct, int(starts[-1]), folder) if distinct else None
+        self._on_device: Tensor | None = None
+        if self._stored is not None and embedder.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(embedder.device)
+            if 2 * self._stored.nbytes < free:
+                self._on_device = torch.from_numpy(np.ascontiguousarray(self._stored)).to(embedder.device)
+
+    def layers(self, texts: Sequence[Tokens]) -> Layers:
+        """The layers of a batch, in float32: (L+1, B, T, 2D)."""
+        longest = max(map(len, texts))
+        mask = np.arange(longest) < np.array([len(text) for text in texts])[:, None]
+        if all(text in self._starts for text in texts) and self._stored is not None:
+            starts = np.array([self._starts[text] for text in texts])
+            rows = np.where(mask, starts[:, None] + np.arange(longest), 0)
+            gathered = self._gather(rows)
+        else:
+            both = np.zeros((*mask.shape, self.embedder.n_layers, self.embedder.dim), dtype=np.float16)
+            for row, array in zip(both, self.embedder.embed(texts, dtype="float16"), strict=True):
+                row[: array.shape[1]] = array.transpose(1, 0, 2)
+            gathered = torch.from_numpy(both).to(self.embedder.device)
+        where = torch.from_numpy(mask).to(self.embedder.device)
+        return Layers(gathered.float().permute(2, 0, 1, 3) * where[..., None], where)
+
+    def _gather(self, rows: npt.NDArray[np.int64]) -> Tensor:
+        if self._on_device is not None:
+            return self._on_device[torch.from_numpy(rows).to(self.embedder.device)]
+        assert self._stored is not None
+        return torch.from_numpy(self._stored[rows]).to(self.embedder.device)
+
+    def _read_or_compute(self, texts: list[Tokens], n_tokens: int, folder: Path | None) -> Stored:
+        shape = n_tokens, self.embedder.n_layers, self.embedder.dim
+        if folder is None:
+            stored: Stored = np.empty(shape, dtype=np.float16)
+            self._compute(texts, stored)
+            return stored
+        digest = hashlib.sha256()
+        for text in texts:
+            digest.update("\x1f".join(text).encode("utf-8", "surrogatepass") + b"\x1e")
+        path = folder / f"{self.embedder.fingerprint()}-{digest.hexdigest()[:16]}.npy"
+        if not path.exists():
+            with replacing(path) as temporary:
+                new = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
+                self._compute(texts, new)
+                new.flush()
+                del new
+        try:
+            stored = np.load(path, mmap_mode="r", allow_pickle=False)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: damaged ({error}); remove it, and it is computed again") from None
+        if stored.shape != shape or stored.dtype != np.float16:
+            raise DataError(f"{path}: holds {stored.shape}, not {shape}; remove it, and it is computed again")
+        return stored
+
+    def _compute(self, texts: list[Tokens], into: Stored) -> None:
+        place = 0
+        for array in self.embedder.embed(texts, dtype="float16"):
+            into[place : place + array.shape[1]] = array.transpose(1, 0, 2)
+            place += array.shape[1]
+
+
+def layers_folder() -> Path:
+    """Where layers are kept: `$ELMO_CACHE/layers`."""
+    return cache_folder() / "layers"

@@ -1,0 +1,1 @@
+"""What task models are built of."""

@@ -1,0 +1,138 @@
+"""CoNLL COLUMNS ─▶ SENTENCES WITH ENTITIES: a token and its tags on each line, a blank line between sentences.
+
+The last column is the entity's: IOB1 (CoNLL-2003 as its owners have it), IOB2, or BIOES / BIOUL; which one is found out
+from the tags. Inside, an entity is a span.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from elmo.errors import DataError
+from elmo.tasks.task import Example, Splits
+from elmo.text.tokens import words
+
+PARTS = {
+    "train": ("train.txt", "eng.train", "train.conll", "wnut17train.conll"),
+    "dev": ("dev.txt", "valid.txt", "eng.testa", "dev.conll", "emerging.dev.conll"),
+    "test": ("test.txt", "eng.testb", "test.conll", "emerging.test.annotated"),
+}
+
+
+class Span(NamedTuple):
+    """An entity: the tokens from `start` up to and without `end`."""
+
+    start: int
+    end: int
+    type: str
+
+
+def read(folder: Path) -> Splits:
+    """The parts of a folder, by the names of CoNLL-2003, of WNUT-17, or train, dev and test."""
+    found = {
+        part: next((folder / name for name in names if (folder / name).is_file()), None)
+        for part, names in PARTS.items()
+    }
+    if found["train"] is None and found["test"] is None:
+        raise DataError(f"{folder}: none of {', '.join(name for names in PARTS.values() for name in names)} in it")
+    return {part: read_file(path) for part, path in found.items() if path is not None}
+
+
+def read_file(path: Path) -> list[Example]:
+    """The sentences of one file."""
+    examples = []
+    for first, lines in _sentences(path):
+        tokens, tags = [], []
+        for number, line in enumerate(lines, first):
+            columns = line.split("\t") if "\t" in line else line.split()
+            if len(columns) < 2:
+                raise DataError(f"{path}:{number}: {line!r}; expected a token and, in the last column, its tag")
+            tokens.append(columns[0].strip())
+            tags.append(columns[-1].strip())
+            if tags[-1] != "O" and tags[-1][:2] not in ("B-", "I-", "E-", "L-", "S-", "U-"):
+                raise DataError(f"{path}:{number}: tag {tags[-1]!r}; expected O, or B-, I-, … and a type")
+        if tokens != ["-DOCSTART-"]:
+            examples.append(Example((tuple(tokens),), tuple(spans_of(tags))))
+    return examples
+
+
+def _sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The number of each sentence's first line, and its lines."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    lines: list[str] = []
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if line.strip():
+            lines.append(line)
+        elif lines:
+            yield number - len(lines), lines
+            lines = []
+
+
+def spans_of(tags: Sequence[str]) -> list[Span]:
+    """The entities of a sequence of tags, by the rules of conlleval: also where a tag follows another it should not.
+
+    One begins at B, S or U; at any other tag of another type than the one before, or after O, E, L, S or U. It ends
+    where the next begins, or at a tag that is O.
+    """
+    spans: list[Span] = []
+    start, kind, before = 0, None, "O"
+    for place, tag in enumerate([*tags, "O"]):
+        mark, _, type_ = tag.partition("-")
+        begins = tag != "O" and (mark in "BSU" or type_ != kind or before in "OELSU")
+        if kind is not None and (tag == "O" or begins):
+            spans.append(Span(start, place, kind))
+            kind = None
+        if begins:
+            start, kind = place, type_
+        before = mark
+    return spans
+
+
+def tags_of(spans: Sequence[Span], length: int) -> list[str]:
+    """BIOUL: beginning, inside and last token of an entity, outside of one, an entity of a unit."""
+    tags = ["O"] * length
+    for start, end, kind in spans:
+        if end - start == 1:
+            tags[start] = f"U-{kind}"
+        else:
+            tags[start:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - start - 2), f"L-{kind}"]
+    return tags
+
+
+def labels(examples: Sequence[Example]) -> list[str]:
+    """O, and four tags for every type of entity."""
+    types = sorted({span.type for example in examples for span in example.gold})
+    return ["O", *(f"{mark}-{kind}" for kind in types for mark in "BIUL")]
+
+
+def legal(before: str | None, after: str | None) -> bool:
+    """Whether a BIOUL tag may follow another: an entity that has begun goes on and ends in its own type."""
+    inside = before is not None and before[0] in "BI"
+    if after is None or after[0] not in "IL":
+        return not inside
+    return inside and before is not None and before[2:] == after[2:]
+
+
+def parse(item: Any) -> Example:
+    """Raw text, a list of tokens, or an object with one of them as "text" or "tokens"."""
+    if isinstance(item, dict):
+        item = item.get("tokens") or item.get("text")
+    tokens = tuple(words(item)) if isinstance(item, str) else tuple(item or ())
+    if not tokens or not all(isinstance(token, str) and token for token in tokens):
+        raise DataError(f"{item!r}: expected a sentence, a list of tokens, or an object with 'text' or 'tokens'")
+    return Example((tokens,))
+
+
+def show(example: Example, found: Sequence[Span]) -> dict[str, Any]:
+    """Tokens, their IOB2 tags, and the entities."""
+    (tokens,) = example.texts
+    tags = ["O"] * len(tokens)
+    for start, end, kind in found:
+        tags[start:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1)]
+    entities = [{"type": kind, "start": a, "end": b, "text": " ".join(tokens[a:b])} for a, b, kind in found]
+    return {"tokens": list(tokens), "tags": tags, "entities": entities}

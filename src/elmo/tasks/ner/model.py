@@ -1,0 +1,69 @@
+"""[x; ELMo] ─▶ biLSTM ─▶ [h; ELMo] ─▶ CRF ─▶ ENTITIES (Peters et al. 2017; the paper, section 4)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from elmo.errors import ConfigError
+from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, Texts
+from elmo.tasks.layers.crf import CRF
+from elmo.tasks.layers.encoder import BiLSTM
+from elmo.tasks.ner import data, metric
+from elmo.tasks.ner.data import Span, spans_of, tags_of
+from elmo.tasks.task import Task, TaskModel
+from elmo.tasks.train import TrainConfig
+
+
+@dataclass(frozen=True)
+class NerConfig:
+    """The paper's: 2 × 200, characters in 128 filters of width 3, λ 0.1."""
+
+    hidden: int = 200  # H, in each direction
+    n_layers: int = 2
+    dropout: float = 0.5  # before, between and behind the layers
+    inputs: InputsConfig = field(
+        default_factory=lambda: InputsConfig(characters=CharactersConfig(), elmo=ElmoConfig(mix_l2=0.1))
+    )
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout is {self.dropout}; expected 0 or more, and less than 1")
+
+
+class Tagger(TaskModel):
+    """A score for every BIOUL tag of every token, and a CRF over them."""
+
+    def __init__(self, config: NerConfig, inputs: Inputs, labels: list[str]) -> None:
+        super().__init__()
+        self.labels = labels
+        self.inputs = inputs
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = BiLSTM(inputs.dim, config.hidden, config.n_layers, config.dropout)
+        self.scores = nn.Linear(self.encoder.output_dim + inputs.output_dim, len(labels))
+        self.crf = CRF(labels, data.legal)
+        self._numbers = {label: number for number, label in enumerate(labels)}
+
+    def loss(self, texts: Sequence[Texts], gold: Sequence[Sequence[Span]]) -> Tensor:
+        """−log p of the gold tags, the mean over sentences."""
+        (text,) = texts
+        n_tokens = text.mask.shape[1]
+        rows = [[self._numbers[tag] for tag in tags_of(spans, n_tokens)] for spans in gold]
+        labels = torch.tensor(rows, device=text.mask.device)
+        return -self.crf.log_likelihood(self._scores(text), labels, text.mask).mean()
+
+    def answers(self, texts: Sequence[Texts]) -> list[list[Span]]:
+        """The entities of the best legal path."""
+        (text,) = texts
+        paths = self.crf.best(self._scores(text), text.mask)
+        return [spans_of([self.labels[number] for number in path]) for path in paths]
+
+    def _scores(self, text: Texts) -> Tensor:
+        hidden = self.encoder(self.dropout(self.inputs(text)), text.mask)
+        scores: Tensor = self.scores(self.inputs.at_output(self.dropout(hidden), text))
+        return scores
+
+
+TASK = Task("ner", NerConfig, data.read, data.labels, Tagger, metric.score, data.parse, data.show)

@@ -1,0 +1,387 @@
+"""THE TASKS' TRAINING LOOP: examples ─▶ epochs ─▶ dev score, patience ─▶ the best model, and its test score.
+
+    OUT/run.json, OUT/metrics.jsonl    what was asked for; a line per epoch: loss, scores, mixes, seconds
+    OUT/checkpoints/step-…             the last epoch and the best
+    OUT/model/                         the best as a trained task (`elmo.load_task`)
+
+What is read and dropped in an epoch follows from the seed and the epoch alone: a run that is resumed goes on as if it
+had never stopped.
+"""
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from elmo import checkpoint
+from elmo.atomic import new_folder
+from elmo.config import differences
+from elmo.embed.embedder import load
+from elmo.errors import ConfigError, DataError
+from elmo.model.device import device_named
+from elmo.run import RECORD, Run
+from elmo.tasks import folder, word_vectors
+from elmo.tasks.folder import Trained
+from elmo.tasks.frozen import FrozenLayers, layers_folder
+from elmo.tasks.task import Example, Splits, Task, TaskModel
+
+CHECKPOINTS, MODEL = "checkpoints", "model"
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a task is learned."""
+
+    epochs: int = 75
+    patience: int | None = 25  # stop after so many epochs without a better dev score
+    batch_size: int = 64
+    optimizer: Literal["adam", "adadelta"] = "adam"
+    rate: float = 1e-3
+    weight_decay: float = 0.0
+    rho: float = 0.95  # Adadelta's
+    clip_norm: float | None = 5.0
+    clip_value: float | None = None
+    schedule: Literal["constant", "halve"] = "constant"  # halve: the rate, after every epoch without a better score
+    ema: float | None = None  # scores are those of a running mean of the weights
+    train_fraction: float = 1.0
+    seed: int = 0
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "patience", "batch_size", "rate", "clip_norm", "clip_value", "train_fraction"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"train.{name} is {value}; expected more than 0")
+        if self.train_fraction > 1:
+            raise ConfigError(f"train.train_fraction is {self.train_fraction}; expected at most 1")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise ConfigError(f"train.ema is {self.ema}; expected more than 0, and less than 1")
+
+
+class Report(Protocol):
+    """What is told of a run while it goes on."""
+
+    def began(self, epoch: int, batches: int) -> None:
+        """An epoch begins."""
+
+    def stepped(self, loss: float) -> None:
+        """A batch is done."""
+
+    def logged(self, values: Mapping[str, Any]) -> None:
+        """An epoch is over."""
+
+
+@dataclass
+class Progress:
+    """How far a run is."""
+
+    epoch: int = 0
+    best: float | None = None
+    best_epoch: int = 0
+    rate: float = 0.0
+    scores: dict[str, Any] = field(default_factory=dict)  # of the best epoch, on dev
+
+
+class TaskTraining:
+    """One run of one seed."""
+
+    def __init__(
+        self,
+        task: Task,
+        config: Any,
+        splits: Splits,
+        out: Path,
+        *,
+        data: str = "",
+        resume: bool = False,
+        report: Report | None = None,
+        cache: Path | None = None,
+    ) -> None:
+        self.task, self.config, self.out, self.report = task, config, out, report
+        self.train_config: TrainConfig = config.train
+        for part in ("train", "dev"):
+            if not splits.get(part):
+                raise DataError(f"{data}: no {part} part; training needs examples to learn from and to choose by")
+        self.splits = {**splits, "train": fraction(splits["train"], self.train_config)}
+        self.device = device_named(self.train_config.device)
+        saved = self._last(resume)
+        labels = task.labels(self.splits["train"])
+        torch.manual_seed(self.train_config.seed)
+        words, matrix = self._words()
+        frozen, bilm = self._elmo(cache or layers_folder())
+        self.model: TaskModel = folder.assemble(task, config, labels, words, matrix, frozen, bilm).to(self.device)
+        self.trained = Trained(task, config, labels, words, self.model)
+        self.optimizer = self._optimizer()
+        self.mean = {name: p.detach().clone() for name, p in self._learned()} if self.train_config.ema else {}
+        self.progress = Progress(rate=self.train_config.rate)
+        if saved is not None:
+            self._restore(saved)
+            Run.open(out).forget_after(self.progress.epoch)
+        else:
+            Run.begin(out, config, task=task.name, data=data)
+
+    def train(self, stop: threading.Event | None = None) -> bool:
+        """Train to the end, or until `stop` is set; whether it came to its end."""
+        stop, config, progress = stop or threading.Event(), self.train_config, self.progress
+        while progress.epoch < config.epochs and not self._patience_is_over():
+            began = time.perf_counter()
+            loss = self._epoch(stop)
+            if loss is None:
+                return False  # the epoch is done again from its beginning
+            progress.epoch += 1
+            trained = time.perf_counter()
+            with self._means():
+                scores = self.score("dev")
+            first = next(iter(scores.values()))
+            better = progress.best is None or first > progress.best
+            if better:
+                progress.best, progress.best_epoch, progress.scores = first, progress.epoch, scores
+            elif config.schedule == "halve":
+                progress.rate /= 2
+            values = {
+                "step": progress.epoch,
+                "loss": loss,
+                **{f"dev_{name}": value for name, value in scores.items()},
+                "rate": progress.rate,
+                "mixes": self.model.inputs.mixes(),
+                "train_seconds": trained - began,
+                "dev_seconds": time.perf_counter() - trained,
+            }
+            Run(self.out).log(**values)
+            if self.report:
+                self.report.logged(values)
+            self._save()
+        self._export()
+        return True
+
+    def score(self, part: str) -> dict[str, float]:
+        """The scores of the model as it is on a part of the data."""
+        examples = self.splits[part]
+        return self.task.score([example.gold for example in examples], self.answers(examples))
+
+    def answers(self, examples: Sequence[Example]) -> list[Any]:
+        """An answer for each example."""
+        return answers(self.model, examples, 2 * self.train_config.batch_size, self.device)
+
+    def _epoch(self, stop: threading.Event) -> float | None:
+        config, epoch = self.train_config, self.progress.epoch
+        groups = batches(self.splits["train"], config.batch_size, np.random.default_rng([config.seed, epoch]))
+        if self.report:
+            self.report.began(epoch + 1, len(groups))
+        self.model.train()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.progress.rate * group["share"]
+        total = 0.0
+        for number, rows in enumerate(groups):
+            if stop.is_set():
+                return None
+            torch.manual_seed(int(np.random.SeedSequence([config.seed, epoch, number]).generate_state(1)[0]))
+            examples = [self.splits["train"][row] for row in rows]
+            self.optimizer.zero_grad(set_to_none=True)
+            loss = self.model.loss(texts_of(self.model, examples, self.device), [one.gold for one in examples])
+            torch.autograd.backward(loss + self.model.inputs.penalty().to(loss.device))
+            self._clip()
+            self.optimizer.step()
+            self._follow()
+            value = float(loss.detach())
+            if not np.isfinite(value):
+                raise DataError(
+                    f"epoch {epoch + 1}: loss {value} in the batch that begins with "
+                    f"{' '.join(examples[0].texts[0][:12])!r}; try a lower train.rate or train.clip_norm"
+                )
+            total += value * len(rows)
+            if self.report:
+                self.report.stepped(value)
+        return total / len(self.splits["train"])
+
+    # Before the first epoch
+
+    def _words(self) -> tuple[list[str], Tensor | None]:
+        """The words of the vector file: its first ones, and those of the data."""
+        inputs = self.config.inputs
+        if inputs.vectors is None:
+            return [], None
+        used = {word for part in self.splits.values() for one in part for text in one.texts for word in text}
+        read = word_vectors.read(
+            Path(inputs.vectors), inputs.max_words, {word.lower() for word in used} if inputs.lowercase else used
+        )
+        return read.words, torch.from_numpy(read.matrix)
+
+    def _elmo(self, cache: Path) -> tuple[FrozenLayers | None, Any]:
+        elmo = self.config.inputs.elmo
+        if elmo.placement == "none":
+            return None, None
+        embedder = load(elmo.model, device=str(self.device))
+        if elmo.trainable:
+            return None, embedder.bilm.requires_grad_(True)
+        texts = (text for part in self.splits.values() for example in part for text in example.texts)
+        return FrozenLayers(embedder, texts, cache), None
+
+    def _learned(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        config, elmo = self.train_config, self.config.inputs.elmo
+        slow = elmo.rate / config.rate if elmo.rate is not None else 1.0
+        parts: dict[float, list[nn.Parameter]] = {}
+        for name, parameter in self._learned():
+            parts.setdefault(slow if name.startswith("inputs.bilm.") else 1.0, []).append(parameter)
+        groups = [{"params": parameters, "share": share} for share, parameters in parts.items()]
+        if config.optimizer == "adadelta":
+            return torch.optim.Adadelta(groups, config.rate, rho=config.rho, weight_decay=config.weight_decay)
+        return torch.optim.Adam(groups, config.rate, weight_decay=config.weight_decay)
+
+    # During training
+
+    def _clip(self) -> None:
+        parameters = [parameter for _, parameter in self._learned()]
+        if self.train_config.clip_value is not None:
+            nn.utils.clip_grad_value_(parameters, self.train_config.clip_value)
+        if self.train_config.clip_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, self.train_config.clip_norm)
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """The running mean moves towards the weights."""
+        decay = self.train_config.ema
+        if decay is not None:
+            for name, parameter in self._learned():
+                self.mean[name].lerp_(parameter, 1 - decay)
+
+    def _means(self) -> "_Swapped":
+        return _Swapped(dict(self._learned()), self.mean)
+
+    def _patience_is_over(self) -> bool:
+        patience, progress = self.train_config.patience, self.progress
+        return patience is not None and progress.epoch - progress.best_epoch >= patience
+
+    def _last(self, resume: bool) -> checkpoint.Checkpoint | None:
+        if not resume:
+            return None
+        saved = checkpoint.all_of(self.out / CHECKPOINTS)
+        if saved:
+            asked, begun = asdict(self.config), saved[-1].facts()["config"]
+            free = {"train": {"epochs": None, "patience": None, "device": None}}
+            if different := differences(_without(asked, free), _without(begun, free)):
+                raise ConfigError(f"{saved[-1].path}: was trained with {different}; a run is resumed as it was begun")
+            return saved[-1]
+        (self.out / RECORD).unlink(missing_ok=True)  # it ended before its first epoch: nothing is lost
+        return None
+
+    def _save(self) -> None:
+        frozen = {name for name, parameter in self.model.named_parameters() if not parameter.requires_grad}
+        tensors = {f"model.{name}": v for name, v in self.model.state_dict().items() if name not in frozen}
+        states = self.optimizer.state_dict()["state"]
+        tensors |= {f"optimizer.{n}.{key}": value for n, state in states.items() for key, value in state.items()}
+        tensors |= {f"mean.{name}": value for name, value in self.mean.items()}
+        facts = {"progress": asdict(self.progress), "config": asdict(self.config)}
+        root = self.out / CHECKPOINTS
+        checkpoint.save(root, self.progress.epoch, lambda _: None, tensors, facts)
+        checkpoint.keep_last(root, 1, self.progress.best_epoch)
+
+    def _restore(self, saved: checkpoint.Checkpoint) -> None:
+        self.progress = Progress(**saved.facts()["progress"])
+        states: dict[int, dict[str, Tensor]] = {}
+        for name, value in self._load(saved)["optimizer"].items():
+            number, _, key = name.partition(".")
+            states.setdefault(int(number), {})[key] = value
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": states})
+
+    def _load(self, saved: checkpoint.Checkpoint) -> dict[str, dict[str, Tensor]]:
+        """Take the weights of a checkpoint; all its tensors by kind."""
+        kinds: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "mean": {}}
+        for name, value in saved.tensors().items():
+            kind, _, rest = name.partition(".")
+            kinds[kind][rest] = value
+        self.model.load_state_dict(kinds["model"], strict=False)
+        self.mean = {name: value.to(self.device) for name, value in kinds["mean"].items()}
+        return kinds
+
+    def _export(self) -> None:
+        """The best epoch's model as OUT/model, with its scores, the test part's among them."""
+        saved = {one.step: one for one in checkpoint.all_of(self.out / CHECKPOINTS)}
+        self._load(saved[self.progress.best_epoch])
+        scores: dict[str, Any] = {"dev": self.progress.scores}
+        with self._means():
+            if self.splits.get("test"):
+                scores["test"] = self.score("test")
+            path = self.out / MODEL
+            if path.exists():
+                shutil.rmtree(path)
+            with new_folder(path) as temporary:
+                folder.fill(temporary, replace(self.trained, scores=scores))
+        Run(self.out).add(best_epoch=self.progress.best_epoch, scores=scores)
+
+
+class _Swapped:
+    """For a while, parameters have other values."""
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tensor]) -> None:
+        self._pairs = [(parameters[name], value) for name, value in values.items()]
+
+    def __enter__(self) -> None:
+        self._swap()
+
+    def __exit__(self, *_: object) -> None:
+        self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for parameter, value in self._pairs:
+            kept = parameter.detach().clone()
+            parameter.copy_(value)
+            value.copy_(kept)
+
+
+def fraction(examples: Sequence[Example], config: TrainConfig) -> Sequence[Example]:
+    """The share of the training part that is asked for, drawn with the seed."""
+    if config.train_fraction == 1:
+        return examples
+    count = max(1, round(config.train_fraction * len(examples)))
+    rows = np.random.default_rng([config.seed, len(examples)]).choice(len(examples), count, replace=False)
+    return [examples[row] for row in sorted(rows)]
+
+
+def batches(examples: Sequence[Example], size: int, rng: np.random.Generator) -> list[list[int]]:
+    """Rows of examples of about equal length in batches, in random order: an epoch."""
+    lengths = np.array([sum(map(len, example.texts)) for example in examples], dtype=float)
+    order = np.argsort(lengths * rng.uniform(0.9, 1.1, len(lengths)), kind="stable")
+    groups = [order[first : first + size].tolist() for first in range(0, len(order), size)]
+    return [groups[k] for k in rng.permutation(len(groups))]
+
+
+def texts_of(model: TaskModel, examples: Sequence[Example], device: torch.device) -> list[Any]:
+    """A batch's first sequences, its second, …, as the model reads them."""
+    columns = zip(*(example.texts for example in examples), strict=True)
+    return [model.inputs.texts(column).to(device) for column in columns]
+
+
+@torch.no_grad()
+def answers(model: TaskModel, examples: Sequence[Example], batch_size: int, device: torch.device) -> list[Any]:
+    """An answer for each example, in order; batches are of about equal length."""
+    was_training = model.training
+    model.eval()
+    order = sorted(range(len(examples)), key=lambda row: -sum(map(len, examples[row].texts)))
+    found: dict[int, Any] = {}
+    for first in range(0, len(order), batch_size):
+        rows = order[first : first + batch_size]
+        given = model.answers(texts_of(model, [examples[row] for row in rows], device))
+        found.update(zip(rows, given, strict=True))
+    model.train(was_training)
+    return [found[row] for row in range(len(examples))]
+
+
+def _without(values: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    """A nested table without some of its fields."""
+    return {
+        name: _without(value, names[name]) if isinstance(names.get(name), Mapping) else value
+        for name, value in values.items()
+        if name not in names or isinstance(names[name], Mapping)
+    }

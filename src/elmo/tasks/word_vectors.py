@@ -1,0 +1,52 @@
+"""VECTOR FILE ─▶ WORD TABLE: GloVe's text format, a word and its numbers on each line."""
+
+import lzma
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo.errors import DataError
+
+Matrix = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """Words and a row for each."""
+
+    words: list[str]
+    matrix: Matrix  # (len(words), dim)
+
+
+def read(path: Path, most: int, always: Iterable[str] = ()) -> WordVectors:
+    """The first `most` lines of a file, the words of most files being sorted by how frequent they are, and of the rest
+    the words that are asked for. A plain file, or one compressed as .xz."""
+    wanted, words, rows = set(always), [], []
+    dim = None
+    try:
+        with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                word, _, numbers = line.rstrip("\n").partition(" ")
+                if number == 1 and len(numbers.split()) == 1 and word.isdecimal():
+                    continue  # word2vec's text format says first how many words and numbers follow
+                if number > most and word not in wanted:
+                    continue
+                row = np.array(numbers.split(), dtype=np.float32)
+                if dim is not None and len(row) != dim:
+                    raise DataError(f"{path}:{number}: {len(row)} numbers after {word!r}; expected {dim}")
+                if len(row) < 2:
+                    raise DataError(f"{path}:{number}: {line[:40]!r}; expected a word and its numbers, as GloVe writes")
+                dim = len(row)
+                words.append(word)
+                rows.append(row)
+    except OSError as error:
+        what = error.strerror or error
+        raise DataError(f"{path}: cannot be read ({what}); expected a file of word vectors") from None
+    except ValueError as error:
+        raise DataError(f"{path}:{number}: {error}; expected a word and its numbers, as GloVe writes") from None
+    if not rows:
+        raise DataError(f"{path}: holds no word vectors; expected a word and its numbers on each line")
+    return WordVectors(words, np.stack(rows))
