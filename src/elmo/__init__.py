@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from elmo.model.bilm import BiLM, BiLMConfig
     from elmo.model.elmo import Elmo
     from elmo.model.scalar_mix import ScalarMix
+    from elmo.tasks.predict import load_task
 
 _HOMES = {
     "load": "elmo.embed.embedder",
+    "load_task": "elmo.tasks.predict",
     "Embedder": "elmo.embed.embedder",
     "Elmo": "elmo.model.elmo",
     "BiLM": "elmo.model.bilm",
@@ -23,7 +25,7 @@ _HOMES = {
     "ScalarMix": "elmo.model.scalar_mix",
 }
 
-__all__ = ["BiLM", "BiLMConfig", "Elmo", "Embedder", "ScalarMix", "__version__", "load"]
+__all__ = ["BiLM", "BiLMConfig", "Elmo", "Embedder", "ScalarMix", "__version__", "load", "load_task"]
 
 
 def __getattr__(name: str) -> object:

@@ -41,7 +41,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         yield temporary
         withheld = _withheld()
         temporary.chmod(0o777 & ~withheld)
-        for file in temporary.iterdir():
+        for file in (path for path in temporary.rglob("*") if path.is_file()):
             file.chmod(0o666 & ~withheld)  # safetensors makes files that only their owner can read
             with file.open("rb") as written:
                 os.fsync(written.fileno())

@@ -176,10 +176,12 @@ def test_a_packaged_name(tmp_path: Path, in_the_package: Path) -> None:
     assert_is_whole(source.read("tiny"), tmp_path)
 
 
-def test_what_is_on_the_disk_comes_before_the_package(in_the_package: Path) -> None:
+def test_a_packaged_name_means_the_same_in_every_folder(in_the_package: Path) -> None:
     write_folder(in_the_package / "tiny")
     Path("tiny").mkdir()
-    assert source.locate("tiny") == Path("tiny")
+    assert source.locate("tiny") == in_the_package / "tiny"
+    assert source.locate("./tiny") == Path("tiny")
+    assert source.locate(Path("tiny").absolute()) == Path("tiny").absolute()
 
 
 def test_what_is_in_the_package_comes_before_what_must_be_fetched(in_the_package: Path) -> None:

@@ -7,15 +7,19 @@ from typing import Annotated
 import typer
 
 from elmo import __version__
+from elmo.cli.check import check
 from elmo.cli.convert import convert
 from elmo.cli.embed import embed
+from elmo.cli.evaluate import evaluate
 from elmo.cli.finetune import finetune
 from elmo.cli.info import info
 from elmo.cli.perplexity import perplexity
 from elmo.cli.plot import plot
+from elmo.cli.predict import predict
 from elmo.cli.prepare import prepare
 from elmo.cli.pretrain import pretrain
 from elmo.cli.score import score
+from elmo.cli.train import train
 from elmo.errors import ElmoError
 
 app = typer.Typer(
@@ -25,7 +29,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
 )
-for verb in (embed, info, convert, prepare, pretrain, perplexity, finetune, plot, score):
+VERBS = (
+    *(embed, info, convert, prepare, pretrain, perplexity, finetune, plot, score),
+    *(train, evaluate, predict, check),
+)
+for verb in VERBS:
     app.command()(verb)
 
 

@@ -78,7 +78,7 @@ class FrozenLayers:
                 del new
         try:
             stored = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise DataError(f"{path}: damaged ({error}); remove it, and it is computed again") from None
         if stored.shape != shape or stored.dtype != np.float16:
             raise DataError(f"{path}: holds {stored.shape}, not {shape}; remove it, and it is computed again")

@@ -25,6 +25,7 @@ from elmo.atomic import new_folder
 from elmo.config import differences
 from elmo.embed.embedder import load
 from elmo.errors import ConfigError, DataError
+from elmo.model.bilm import BiLM
 from elmo.model.device import device_named
 from elmo.run import RECORD, Run
 from elmo.tasks import folder, word_vectors
@@ -115,7 +116,7 @@ class TaskTraining:
         labels = task.labels(self.splits["train"])
         torch.manual_seed(self.train_config.seed)
         words, matrix = self._words()
-        frozen, bilm = self._elmo(cache or layers_folder())
+        frozen, bilm = self._elmo(cache)
         self.model: TaskModel = folder.assemble(task, config, labels, words, matrix, frozen, bilm).to(self.device)
         self.trained = Trained(task, config, labels, words, self.model)
         self.optimizer = self._optimizer()
@@ -214,15 +215,11 @@ class TaskTraining:
         )
         return read.words, torch.from_numpy(read.matrix)
 
-    def _elmo(self, cache: Path) -> tuple[FrozenLayers | None, Any]:
+    def _elmo(self, cache: Path | None) -> tuple[FrozenLayers | None, BiLM | None]:
         elmo = self.config.inputs.elmo
-        if elmo.placement == "none":
-            return None, None
-        embedder = load(elmo.model, device=str(self.device))
-        if elmo.trainable:
-            return None, embedder.bilm.requires_grad_(True)
-        texts = (text for part in self.splits.values() for example in part for text in example.texts)
-        return FrozenLayers(embedder, texts, cache), None
+        if elmo.placement != "none" and elmo.trainable:
+            return None, load(elmo.model, device=str(self.device)).bilm.requires_grad_(True)
+        return prepare_layers(self.splits, self.config, self.device, cache), None
 
     def _learned(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
@@ -318,6 +315,15 @@ class TaskTraining:
             with new_folder(path) as temporary:
                 folder.fill(temporary, replace(self.trained, scores=scores))
         Run(self.out).add(best_epoch=self.progress.best_epoch, scores=scores)
+
+
+def prepare_layers(splits: Splits, config: Any, device: torch.device, cache: Path | None = None) -> FrozenLayers | None:
+    """The layers of all texts by the config's biLM, computed now unless they are in the cache; if it is frozen."""
+    elmo = config.inputs.elmo
+    if elmo.placement == "none" or elmo.trainable:
+        return None
+    texts = (text for part in splits.values() for example in part for text in example.texts)
+    return FrozenLayers(load(elmo.model, device=str(device)), texts, cache or layers_folder())
 
 
 class _Swapped:

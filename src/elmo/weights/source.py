@@ -1,6 +1,7 @@
 """A NAME ─▶ A MODEL: a folder, a zip of one, an HDF5 beside its options, a hub id, a published or a packaged name.
 
-What exists on the disk comes first, then what is in the package, then what must be fetched. Nothing is ever unpickled.
+What is in the package comes first, so that its names mean the same everywhere (a folder of that name is `./name`), then
+what exists on the disk, then what must be fetched. Nothing is ever unpickled.
 """
 
 import shutil
@@ -62,10 +63,10 @@ def _read(
 def locate(source: str | Path) -> Path:
     """Where a model's files are; fetched first if need be."""
     path, name = Path(source).expanduser(), str(source)
-    if path.exists():
-        return path
     if name in packaged():
         return PACKAGED / name
+    if path.exists():
+        return path
     if name in published.PUBLISHED:
         return published.fetch(name)[1]
     if published.HUB_ID.fullmatch(name) and path.suffix not in (".hdf5", ".zip"):

@@ -1,0 +1,39 @@
+"""`elmo evaluate`: a trained task and data ─▶ its scores."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elmo.cli.train import DataArgument
+
+TrainedArgument = Annotated[Path, typer.Argument(help="A trained task's folder: RUN/model.")]
+TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of a task of your own, if it is one.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+
+
+def evaluate(
+    model: TrainedArgument,
+    data: DataArgument,
+    part: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
+    task: TaskOption = None,
+    device: DeviceOption = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Score a trained task on data.
+
+    \b
+    Examples:
+      $ elmo evaluate tagger entities
+      $ elmo evaluate tagger entities --part dev --json
+    """
+    from elmo.tasks.predict import load_task
+    from elmo.tasks.task import task_named
+
+    scores = load_task(model, device, task_named(task) if task else None).evaluate(data, part)
+    if as_json:
+        print(json.dumps(scores))
+        return
+    for name, value in scores.items():
+        print(f"{name:<16}{value:>8.2f}")

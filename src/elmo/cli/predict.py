@@ -1,0 +1,66 @@
+"""`elmo predict`: text or JSON lines ─▶ what a trained task finds in them, as JSON lines."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elmo.cli.evaluate import DeviceOption, TaskOption, TrainedArgument
+from elmo.cli.lines import Lines
+from elmo.cli.progress import Progress
+from elmo.errors import DataError
+
+
+def predict(
+    model: TrainedArgument,
+    input: Annotated[str, typer.Argument(help="A text file, an item per line, or .jsonl; - is standard input.")],
+    output: Annotated[Path | None, typer.Option(help="The file to write instead of standard output.")] = None,
+    jsonl: Annotated[bool | None, typer.Option("--jsonl/--text", help="What the lines are; the ending tells.")] = None,
+    task: TaskOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Annotate a file, one item per line; an answer is a JSON object on a line of its own.
+
+    Raw text is tokenised. In JSON lines an item is what the task reads: {"tokens": [...]}, {"sentence1": "...",
+    "sentence2": "..."}, and so on. Blank lines are left out.
+
+    \b
+    Examples:
+      $ elmo predict tagger sentences.txt
+      $ elmo predict tagger sentences.txt --output entities.jsonl
+      $ cat sentences.txt | elmo predict tagger -
+    """
+    from elmo.atomic import refuse_existing, replacing
+    from elmo.tasks.predict import load_task
+    from elmo.tasks.task import task_named
+
+    if output is not None:
+        refuse_existing(output)
+    lines = Lines(input)
+    as_json = jsonl if jsonl is not None else input.endswith((".jsonl", ".json"))
+    predictor = load_task(model, device, task_named(task) if task else None)
+    writing = replacing(output) if output is not None else nullcontext(None)
+    with Progress(lines.size, hidden=output is None) as progress, writing as path:
+        file = path.open("w", encoding="utf-8") if path is not None else sys.stdout
+        for answer in predictor.stream(_items(lines, as_json)):
+            file.write(json.dumps(answer, ensure_ascii=False) + "\n")
+            progress.show(lines.count, lines.position)
+        if path is not None:
+            file.close()
+
+
+def _items(lines: Lines, as_json: bool) -> Iterator[Any]:
+    for line in lines:
+        if not line.strip():
+            continue
+        if not as_json:
+            yield line.rstrip("\r\n")
+            continue
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{lines.name}: line {lines.count} is not JSON ({error})") from None

@@ -1,0 +1,153 @@
+"""`elmo train`: a task's data ─▶ a trained task, for one seed or several."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from elmo.cli.interrupt import stopping
+from elmo.cli.training import SetOption, interrupted
+
+TaskArgument = Annotated[str, typer.Argument(help="ner, sst or snli; or a folder with a task of your own.")]
+DataArgument = Annotated[
+    Path, typer.Argument(help="A folder with the task's files, under the names their owners gave.")
+]
+
+
+def train(
+    task: TaskArgument,
+    data: DataArgument,
+    out: Annotated[Path, typer.Argument(help="The run's folder; OUT/model is the trained task.")],
+    config: Annotated[Path | None, typer.Option(help="A TOML file with (part of) the recipe.")] = None,
+    set: SetOption = None,
+    seeds: Annotated[int, typer.Option(help="Train so many seeds, and report mean and deviation.", min=1)] = 1,
+    jobs: Annotated[int | None, typer.Option(help="Seeds side by side; all of them on a GPU, else one.", min=1)] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last epoch.")] = False,
+) -> None:
+    """Train a task's model, with ELMo at its input, its output, both or nowhere.
+
+    The recipe of the paper is the default. Its fields are those of the task's config, such as
+    elmo.tasks.ner.model.NerConfig; --set inputs.elmo.placement=none is the baseline. The layers of a frozen biLM are
+    computed once for a corpus and kept in $ELMO_CACHE. Ctrl-C and SIGTERM lose the epoch at most.
+
+    \b
+    Examples:
+      $ elmo train ner entities run --set inputs.elmo.model=model --set train.epochs=2
+      $ elmo train ner entities seeds --set inputs.elmo.model=model --set train.epochs=1 --seeds 2
+    """
+    from elmo.tasks.recipe import recipe
+    from elmo.tasks.train import TaskTraining
+
+    found, built = recipe(task, config, set or [])
+    if seeds > 1:
+        _train_seeds(task, data, out, config, set or [], built, seeds, jobs)
+        return
+    with _Bar() as bar, stopping() as stop:
+        training = TaskTraining(found, built, found.read(data), out, data=str(data), resume=resume, report=bar)
+        ended = training.train(stop)
+    if not ended:
+        raise interrupted(out, 0)
+    from elmo.run import Run
+
+    record = Run.open(out).record
+    for part, scores in record["scores"].items():
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
+        print(f"{out / 'model'}: {part} {shown} (epoch {record['best_epoch']})", file=sys.stderr)
+
+
+def _train_seeds(
+    task: str,
+    data: Path,
+    out: Path,
+    config: Path | None,
+    assignments: list[str],
+    built: Any,
+    seeds: int,
+    jobs: int | None,
+) -> None:
+    from elmo.model.device import device_named
+    from elmo.tasks.seeds import REPORT, train_seeds
+    from elmo.tasks.task import task_named
+    from elmo.tasks.train import prepare_layers
+
+    numbers = list(range(built.train.seed, built.train.seed + seeds))
+    device = device_named(built.train.device)
+    prepare_layers(task_named(task).read(data), built, device)  # once, for all seeds
+    arguments = [task, str(data)]
+    arguments += ["--config", str(config)] if config is not None else []
+    arguments += [part for assignment in assignments for part in ("--set", assignment)]
+    with _Rows(numbers, built.train.epochs) as rows, stopping() as stop:
+        side_by_side = jobs or (seeds if device.type == "cuda" else 1)
+        ended = train_seeds(arguments, out, numbers, side_by_side, stop, rows.told)
+    if not ended:
+        raise interrupted(out, 0)
+    import json
+
+    report = json.loads((out / REPORT).read_text(encoding="utf-8"))
+    for part, scores in report["scores"].items():
+        shown = ", ".join(f"{name} {value['mean']:.2f} ± {value['sd']:.2f}" for name, value in scores.items())
+        print(f"{out / REPORT}: {part} {shown}, {seeds} seeds", file=sys.stderr)
+
+
+class _Bar:
+    """A bar over the batches of an epoch, on a terminal, and a line for every epoch."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
+        self._task = self._bar.add_task("")
+
+    def __enter__(self) -> "_Bar":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def began(self, epoch: int, batches: int) -> None:
+        """An epoch begins."""
+        self._bar.reset(self._task, total=batches, description=f"epoch {epoch}")
+
+    def stepped(self, loss: float) -> None:
+        """A batch is done."""
+        self._bar.advance(self._task)
+
+    def logged(self, values: Mapping[str, Any]) -> None:
+        """An epoch is over."""
+        score, value = next((name[4:], value) for name, value in values.items() if name.startswith("dev_"))
+        seconds = values["train_seconds"] + values["dev_seconds"]
+        line = f"epoch {values['step']}: loss {values['loss']:.4f}, dev {score} {value:.2f}, {seconds:.1f} s"
+        self._console.print(line, markup=False)
+
+
+class _Rows:
+    """A bar for every seed, on a terminal."""
+
+    def __init__(self, seeds: list[int], epochs: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._tasks = {seed: self._bar.add_task(f"seed {seed}", total=epochs) for seed in seeds}
+
+    def __enter__(self) -> "_Rows":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def told(self, logs: Mapping[int, list[dict[str, Any]]]) -> None:
+        """How far each seed is, and its last score."""
+        for seed, lines in logs.items():
+            last = next((value for name, value in (lines or [{}])[-1].items() if name.startswith("dev_")), None)
+            shown = f"seed {seed}" if last is None else f"seed {seed}, dev {last:.2f}"
+            self._bar.update(self._tasks[seed], completed=len(lines), description=shown)

@@ -1,0 +1,62 @@
+"""A TRAINED TASK IN USE: `elmo.load_task(folder).predict(["…"])`."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmo.errors import DataError
+from elmo.tasks import folder
+from elmo.tasks.folder import Trained
+from elmo.tasks.task import Task
+from elmo.tasks.train import answers
+from elmo.text.batches import consecutive
+
+BATCH = 64  # examples that are computed together
+AT_ONCE = 16 * BATCH  # examples that are read, sorted by length and answered
+
+
+class Predictor:
+    """What a trained task answers, item by item."""
+
+    def __init__(self, trained: Trained) -> None:
+        self.trained = trained
+        self.task = trained.task
+        self.device: torch.device = next(trained.model.parameters()).device
+
+    @property
+    def labels(self) -> list[str]:
+        """What the model tells apart."""
+        return self.trained.labels
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """What the model reached on its own data, by part."""
+        return dict(self.trained.scores)
+
+    def predict(self, items: Iterable[Any]) -> list[dict[str, Any]]:
+        """An answer for each item: a text, or whatever else the task reads."""
+        if isinstance(items, str | dict):
+            raise DataError("expected a list of items, found one; write [item]")
+        return list(self.stream(items))
+
+    def stream(self, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        """The same, as it is asked for: the items may be endless."""
+        for some in consecutive(items, AT_ONCE):
+            examples = [self.task.parse(item) for item in some]
+            found = answers(self.trained.model, examples, BATCH, self.device)
+            yield from (self.task.show(*pair) for pair in zip(examples, found, strict=True))
+
+    def evaluate(self, data: str | Path, part: str = "test") -> dict[str, float]:
+        """The scores on a part of a folder of data."""
+        splits = self.task.read(Path(data))
+        if not splits.get(part):
+            raise DataError(f"{data}: no {part} part; there is {', '.join(splits)}")
+        found = answers(self.trained.model, splits[part], BATCH, self.device)
+        return self.task.score([example.gold for example in splits[part]], found)
+
+
+def load_task(path: str | Path, device: str = "auto", task: Task | None = None) -> Predictor:
+    """Load a trained task; `task` is one of your own, if it is none of those here."""
+    return Predictor(folder.read(Path(path), device, task))

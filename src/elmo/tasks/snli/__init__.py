@@ -1,0 +1,1 @@
+"""Entailment between two sentences: ESIM (Chen et al. 2017)."""

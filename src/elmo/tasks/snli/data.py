@@ -1,0 +1,144 @@
+"""JSON LINES ─▶ PAIRS OF SENTENCES: does the second, the hypothesis, follow from the first, the premise?
+
+Each line has `gold_label`, `sentence1` and `sentence2`; other fields are not read. A pair whose label is "-", because
+its annotators did not agree, is skipped. All text, raw or already split, becomes the same tokens, those the biLM knows:
+see `tokens`.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from elmo.errors import DataError
+from elmo.tasks.frozen import Tokens
+from elmo.tasks.task import Example, Splits
+from elmo.text.tokens import words
+
+log = logging.getLogger("elmo")
+
+PARTS = {
+    "train": ("snli_1.0_train.jsonl", "snli_train_subset.jsonl", "train.jsonl"),
+    "dev": ("snli_1.0_dev.jsonl", "snli_dev.jsonl", "dev.jsonl"),
+    "test": ("snli_1.0_test.jsonl", "snli_test.jsonl", "test.jsonl"),
+}
+LABELS = ("entailment", "neutral", "contradiction")
+NO_LABEL = "-"
+FIELDS = ("gold_label", "sentence1", "sentence2")
+
+_PENN_QUOTE = re.compile(r"(?<!\S)(?:``|'')(?!\S)")
+_SPLIT_OFF = re.compile(r"(?<=\w) +(n't|'(?:s|t|m|d|re|ve|ll))(?!\w)", re.IGNORECASE)
+
+
+def read(folder: Path) -> Splits:
+    """The parts of a folder, by the names of the official files, of the subset, or train, dev and test."""
+    found = {
+        part: next((folder / name for name in names if (folder / name).is_file()), None)
+        for part, names in PARTS.items()
+    }
+    if not any(found.values()):
+        raise DataError(f"{folder}: none of {', '.join(name for names in PARTS.values() for name in names)} in it")
+    return {part: read_file(path) for part, path in found.items() if path is not None}
+
+
+def read_file(path: Path) -> list[Example]:
+    """The pairs of one file that have a label."""
+    examples, skipped = [], 0
+    try:
+        with path.open("rb") as file:  # a line ends at a line feed, and at nothing else that Unicode calls an end
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                example = _pair(line, f"{path}:{number}")
+                if example is None:
+                    skipped += 1
+                else:
+                    examples.append(example)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    log.info("%s: %d pairs skipped that have no label, %d kept", path, skipped, len(examples))
+    return examples
+
+
+def _pair(line: bytes, where: str) -> Example | None:
+    """The pair of a line, or `None` if its annotators did not agree."""
+    item, place = None, 0
+    try:
+        text = line.decode("utf-8").rstrip()
+        item = json.loads(text)
+    except UnicodeDecodeError as error:
+        byte = line[error.start]
+        raise DataError(f"{where}: found byte 0x{byte:02x} at column {error.start + 1}; expected UTF-8") from None
+    except ValueError as error:
+        place = getattr(error, "pos", 0)
+    if not isinstance(item, dict):
+        found = f"{text[place : place + 30]!r} at column {place + 1}"
+        raise DataError(f"{where}: found {found}; expected a JSON object with {', '.join(FIELDS)}")
+    for name in FIELDS:
+        if not isinstance(item.get(name), str):
+            what = f"{name} {item[name]!r}" if name in item else f"no {name}"
+            raise DataError(f"{where}: found {what}; expected a text for each of {', '.join(FIELDS)}")
+    label = item["gold_label"]
+    if label == NO_LABEL:
+        return None
+    if label not in LABELS:
+        raise DataError(f"{where}: found gold_label {label!r}; expected {', '.join(LABELS)}, or {NO_LABEL} for none")
+    pair = tokens(item["sentence1"]), tokens(item["sentence2"])
+    for name, sentence in zip(FIELDS[1:], pair, strict=True):
+        if not sentence:
+            raise DataError(f"{where}: found {name} {item[name]!r}; expected a sentence")
+    return Example(pair, label)
+
+
+def tokens(text: str) -> Tokens:
+    """The tokens of a text, raw or already split by the rules of the Penn Treebank or of Moses.
+
+    The training files are raw; dev and test may be Penn's. Two of its habits would not survive Moses' rules, which
+    know no such tokens: "women 's" would become "women ' s", "is n't" "is n 't", and quotes would stay `` and ''. So
+    what was split off is put back first and quotes are made plain, as the raw text had them: the same sentence has the
+    same tokens in all files, and they are those of the corpora that biLMs were trained on.
+    """
+    return tuple(words(_SPLIT_OFF.sub(r"\1", _PENN_QUOTE.sub('"', text))))
+
+
+def labels(examples: Sequence[Example]) -> list[str]:
+    """The three, in their order, whatever the examples have."""
+    return list(LABELS)
+
+
+def parse(item: Any) -> Example:
+    """An object with "sentence1" and "sentence2", or "premise" and "hypothesis"; a list of two; or text, a tab, text.
+
+    Each side is a text or, where it is not a line, a list of tokens.
+    """
+    sides = item
+    if isinstance(item, dict):
+        sides = next(
+            ([item[a], item[b]] for a, b in (FIELDS[1:], ("premise", "hypothesis")) if a in item and b in item), None
+        )
+    elif isinstance(item, str):
+        sides = item.split("\t")
+    if isinstance(sides, list | tuple) and len(sides) == 2:
+        pair = tuple(_side(side) for side in sides)
+        if all(pair):
+            return Example(pair)
+    raise DataError(
+        f"{item!r}: expected premise and hypothesis, with a tab between them, as a list, or as an object with "
+        f"'sentence1' and 'sentence2' or 'premise' and 'hypothesis'"
+    )
+
+
+def _side(side: Any) -> Tokens:
+    """The tokens of a text or of a list; none, if it is neither."""
+    if isinstance(side, str):
+        return tokens(side)
+    listed = tuple(side) if isinstance(side, list | tuple) else ()
+    return listed if all(isinstance(token, str) and token for token in listed) else ()
+
+
+def show(example: Example, found: str) -> dict[str, Any]:
+    """Both sentences' tokens, and the label."""
+    premise, hypothesis = example.texts
+    return {"premise": list(premise), "hypothesis": list(hypothesis), "label": found}

@@ -1,0 +1,121 @@
+"""[x; ELMo] ─▶ biLSTM ─▶ [h; ELMo] ─▶ ALIGNMENT ─▶ biLSTM ─▶ POOLING ─▶ ONE OF THREE LABELS.
+
+ESIM, the sequential model of Chen et al. (2017); the paper, section 4. One network reads both sentences, a premise of P
+tokens and a hypothesis of Q; each token is then set beside what the other sentence says of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from elmo.errors import ConfigError
+from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
+from elmo.tasks.layers.encoder import BiLSTM, VariationalDropout, masked_softmax
+from elmo.tasks.snli import data, metric
+from elmo.tasks.task import Task, TaskModel
+from elmo.tasks.train import TrainConfig
+
+
+@dataclass(frozen=True)
+class SnliConfig:
+    """The paper's: 300 everywhere, ELMo at input and output, λ 0.001, the rate halved when dev gets no better."""
+
+    hidden: int = 300  # H, of both biLSTMs, in each direction
+    projection: int = 300  # what a token and its alignment are brought to
+    feedforward: int = 300  # before the labels
+    dropout: float = 0.5  # before both biLSTMs, the same units for all tokens; and before the last layers
+    inputs: InputsConfig = field(
+        default_factory=lambda: InputsConfig(elmo=ElmoConfig(placement="both", mix_l2=0.001)),
+    )
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            epochs=75, patience=5, batch_size=32, rate=4e-4, clip_norm=10.0, schedule="halve"
+        )
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"dropout is {self.dropout}; expected 0 or more, and less than 1")
+
+
+class Esim(TaskModel):
+    """A score for each label of a pair."""
+
+    def __init__(self, config: SnliConfig, inputs: Inputs, labels: list[str]) -> None:
+        super().__init__()
+        self.labels = labels
+        self.inputs = inputs
+        self.token_dropout = VariationalDropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = BiLSTM(inputs.dim, config.hidden)
+        self.projection = _linear(4 * (self.encoder.output_dim + inputs.output_dim), config.projection)
+        self.composition = BiLSTM(config.projection, config.hidden)
+        self.feedforward = _linear(4 * self.composition.output_dim, config.feedforward)
+        self.classes = _linear(config.feedforward, len(labels))
+        self._numbers = {label: number for number, label in enumerate(labels)}
+
+    def loss(self, texts: Sequence[Texts], gold: Sequence[str]) -> Tensor:
+        """−log p of the gold labels, the mean over pairs."""
+        scores = self._scores(texts)
+        labels = torch.tensor([self._numbers[label] for label in gold], device=scores.device)
+        return nn.functional.cross_entropy(scores, labels)
+
+    def answers(self, texts: Sequence[Texts]) -> list[str]:
+        """The label with the highest score."""
+        return [self.labels[number] for number in self._scores(texts).argmax(dim=1).tolist()]
+
+    def _scores(self, texts: Sequence[Texts]) -> Tensor:
+        premise, hypothesis = texts
+        a, b = self._read(premise), self._read(hypothesis)  # (B, P, ·), (B, Q, ·)
+        from_b, from_a = align(a, premise.mask, b, hypothesis.mask)
+        v = torch.cat(
+            [
+                pool(self._composed(a, from_b, premise.mask), premise.mask),
+                pool(self._composed(b, from_a, hypothesis.mask), hypothesis.mask),
+            ],
+            dim=1,
+        )  # (B, 8H)
+        scores: Tensor = self.classes(torch.tanh(self.feedforward(self.dropout(v))))
+        return scores
+
+    def _read(self, text: Texts) -> Tensor:
+        """Every token in its own sentence's context."""
+        hidden = self.encoder(self.token_dropout(self.inputs(text)), text.mask)
+        return self.inputs.at_output(hidden, text)
+
+    def _composed(self, own: Tensor, other: Tensor, mask: Tensor) -> Tensor:
+        """Every token and what the other sentence says of it, in context again: (B, T, 2H)."""
+        enhanced = torch.cat([own, other, own - other, own * other], dim=-1)
+        projected = torch.relu(self.projection(enhanced))
+        composed: Tensor = self.composition(self.token_dropout(projected), mask)
+        return composed
+
+
+def align(a: Tensor, a_mask: Tensor, b: Tensor, b_mask: Tensor) -> tuple[Tensor, Tensor]:
+    """For every token of each sentence the mean of the other's tokens, weighted by how well they match it.
+
+    a (B, P, D), b (B, Q, D) ─▶ from b (B, P, D), from a (B, Q, D)
+    """
+    scores = a @ b.transpose(1, 2)  # (B, P, Q)
+    from_b = masked_softmax(scores, b_mask[:, None]) @ b
+    from_a = masked_softmax(scores.transpose(1, 2), a_mask[:, None]) @ a
+    return from_b, from_a
+
+
+def pool(x: Tensor, mask: Tensor) -> Tensor:
+    """x (B, T, D) ─▶ the average and the maximum over the tokens, (B, 2D)."""
+    outside = ~mask[..., None]
+    average = x.masked_fill(outside, 0.0).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+    return torch.cat([average, x.masked_fill(outside, -torch.inf).amax(dim=1)], dim=1)
+
+
+def _linear(input_dim: int, output_dim: int) -> nn.Linear:
+    layer = nn.Linear(input_dim, output_dim)
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+TASK = Task("snli", SnliConfig, data.read, data.labels, Esim, metric.score, data.parse, data.show)

@@ -1,0 +1,107 @@
+"""SENTIMENT TREES ─▶ PHRASES WITH A LABEL: the Stanford Sentiment Treebank's trees, one a line.
+
+    (3 (2 It) (4 (2 's) (3 fun)))    a label from 0, very negative, to 4, very positive, on every phrase
+
+Training reads every phrase (the paper: all sub-trees), dev and test whole sentences only. A phrase that comes back with
+the same label is read once: of the 318,582 phrases in the treebank's train.txt that leaves 159,274.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from elmo.errors import DataError
+from elmo.tasks.task import Example, Splits
+from elmo.text.tokens import words
+
+NAMES = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"}
+
+_PIECE = re.compile(r"[()]|[^() \t\r]+")  # a no-break space stays: the treebank has three inside of tokens
+_OPEN, _CLOSE, _LABEL, _WORD, _END = "'('", "')'", "a label from 0 to 4", "a word", "the end of the line"
+_BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
+
+
+def read(folder: Path) -> Splits:
+    """The parts of a folder, train.txt, dev.txt and test.txt: phrases of the first, sentences of the others."""
+    paths = {part: folder / f"{part}.txt" for part in ("train", "dev", "test")}
+    found = {part: path for part, path in paths.items() if path.is_file()}
+    if not found:
+        raise DataError(f"{folder}: none of {', '.join(path.name for path in paths.values())} in it")
+    return {part: read_file(path, phrases=part == "train") for part, path in found.items()}
+
+
+def read_file(path: Path, phrases: bool) -> list[Example]:
+    """The distinct phrases of all trees, or each tree's sentence."""
+    if phrases:
+        return list(dict.fromkeys(phrase for tree in _trees(path) for phrase in tree))
+    return [tree[-1] for tree in _trees(path)]
+
+
+def _trees(path: Path) -> Iterator[list[Example]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield phrases_of(line, f"{path}:{number}")
+
+
+def phrases_of(tree: str, where: str) -> list[Example]:
+    """The phrases of a tree, each after those it consists of: the last is the sentence."""
+    tokens: list[str] = []
+    opened: list[tuple[str, int]] = []  # label and first token of the phrases that have not ended
+    phrases: list[Example] = []
+    expected: tuple[str, ...] = (_OPEN,)
+    for piece in [*_PIECE.findall(tree), _END]:
+        if piece in ("(", ")"):
+            kind = f"'{piece}'"
+        elif piece is _END:
+            kind = _END
+        else:
+            kind = _LABEL if _LABEL in expected else _WORD
+        if kind not in expected or (kind is _LABEL and piece not in NAMES):
+            found = _END if piece is _END else repr(piece[:40])
+            raise DataError(f"{where}: found {found}; expected {' or '.join(expected)}")
+        if kind == _OPEN:
+            expected = (_LABEL,)
+        elif kind is _LABEL:
+            opened.append((piece, len(tokens)))
+            expected = (_OPEN, _WORD)
+        elif kind is _WORD:
+            tokens.append(_unescaped(piece))
+            expected = (_CLOSE,)
+        elif kind == _CLOSE:
+            label, first = opened.pop()
+            phrases.append(Example((tuple(tokens[first:]),), label))
+            expected = (_OPEN, _CLOSE) if opened else (_END,)
+    return phrases
+
+
+def _unescaped(word: str) -> str:
+    """A word as it was written, before the Penn Treebank's brackets were brackets."""
+    return _BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*")
+
+
+def labels(examples: Sequence[Example]) -> list[str]:
+    """All five, whatever the examples are."""
+    return list(NAMES)
+
+
+def parse(item: Any) -> Example:
+    """Raw text, a list of tokens, or an object with one of them as "text" or "tokens"."""
+    given = (item.get("tokens") or item.get("text")) if isinstance(item, dict) else item
+    if isinstance(given, str):
+        given = words(given)
+    if not isinstance(given, list | tuple) or not given or not all(isinstance(word, str) and word for word in given):
+        raise DataError(f"{item!r}: expected a sentence, a list of tokens, or an object with 'text' or 'tokens'")
+    return Example((tuple(given),))
+
+
+def show(example: Example, found: str) -> dict[str, Any]:
+    """Tokens, the label, and what it means."""
+    (tokens,) = example.texts
+    return {"tokens": list(tokens), "label": found, "sentiment": NAMES[found]}

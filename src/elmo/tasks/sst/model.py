@@ -1,0 +1,133 @@
+"""[x; ELMo] ─▶ biLSTM ─▶ [h; ELMo] ─▶ BIATTENTION ─▶ biLSTM ─▶ POOLING ─▶ MAXOUT ─▶ A LABEL.
+
+The biattentive classification network of McCann et al. (2017), whose two inputs are here the same sentence, as the
+paper has it (section 4). McCann's maxout layers come with batch normalisation; AllenNLP's do without and have the
+paper's accuracy, and without it a sentence never depends on the others of its batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from elmo.errors import ConfigError
+from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
+from elmo.tasks.layers.encoder import BiLSTM, masked_softmax
+from elmo.tasks.sst import data, metric
+from elmo.tasks.task import Task, TaskModel
+from elmo.tasks.train import TrainConfig
+
+
+def _inputs() -> InputsConfig:
+    """Fixed vectors, and half of words and of ELMo dropped."""
+    return InputsConfig(elmo=ElmoConfig(mix_l2=0.0), vectors_trainable=False, dropout=0.5)
+
+
+@dataclass(frozen=True)
+class SstConfig:
+    """AllenNLP's, which are the paper's: 300 units everywhere, maxout layers of 1200, 600 and the five labels."""
+
+    prenet: int = 300
+    hidden: int = 300  # H, in each direction, of the encoder and of the integrator
+    maxout: int = 1200  # units of the first maxout layer; the second has half as many
+    pool: int = 4  # a maxout unit is the greatest of so many
+    prenet_dropout: float = 0.25
+    integrator_dropout: float = 0.1  # on what was pooled
+    maxout_dropout: float = 0.2  # behind the first maxout layer
+    maxout_dropout_2: float = 0.3  # behind the second
+    inputs: InputsConfig = field(default_factory=_inputs)
+    train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=40, patience=5, batch_size=100))
+
+    def __post_init__(self) -> None:
+        for name in ("prenet", "hidden", "pool"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
+        if self.maxout < 2:
+            raise ConfigError(f"maxout is {self.maxout}; expected 2 or more")
+        for name in ("prenet_dropout", "integrator_dropout", "maxout_dropout", "maxout_dropout_2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; expected 0 or more, and less than 1")
+
+
+class BCN(TaskModel):
+    """A score for each label of a sentence that is read, compared with itself, read again, and summed up."""
+
+    def __init__(self, config: SstConfig, inputs: Inputs, labels: list[str]) -> None:
+        super().__init__()
+        self.labels = labels
+        self.inputs = inputs
+        self.prenet = nn.Sequential(nn.Linear(inputs.dim, config.prenet), nn.ReLU(), nn.Dropout(config.prenet_dropout))
+        self.encoder = BiLSTM(config.prenet, config.hidden)
+        self.integrator = BiLSTM(3 * (self.encoder.output_dim + inputs.output_dim), config.hidden)
+        self.pooling = Pooling(self.integrator.output_dim)
+        self.scores = nn.Sequential(
+            nn.Dropout(config.integrator_dropout),
+            Maxout(self.pooling.output_dim, config.maxout, config.pool),
+            nn.Dropout(config.maxout_dropout),
+            Maxout(config.maxout, config.maxout // 2, config.pool),
+            nn.Dropout(config.maxout_dropout_2),
+            Maxout(config.maxout // 2, len(labels), config.pool),
+        )
+        self._numbers = {label: number for number, label in enumerate(labels)}
+
+    def loss(self, texts: Sequence[Texts], gold: Sequence[str]) -> Tensor:
+        """−log p of the gold labels, the mean over sentences."""
+        (text,) = texts
+        numbers = torch.tensor([self._numbers[label] for label in gold], device=text.mask.device)
+        return nn.functional.cross_entropy(self._scores(text), numbers)
+
+    def answers(self, texts: Sequence[Texts]) -> list[str]:
+        """The label with the highest score."""
+        (text,) = texts
+        return [self.labels[number] for number in self._scores(text).argmax(dim=1).tolist()]
+
+    def _scores(self, text: Texts) -> Tensor:
+        """(B, K)."""
+        encoded = self.encoder(self.prenet(self.inputs(text)), text.mask)
+        x = self.inputs.at_output(encoded, text)
+        context = biattention(x, text.mask)
+        integrated = self.integrator(torch.cat([x, x - context, x * context], dim=-1), text.mask)  # (B, T, 2H)
+        scores: Tensor = self.scores(self.pooling(integrated, text.mask))
+        return scores
+
+
+def biattention(x: Tensor, mask: Tensor) -> Tensor:
+    """x (B, T, ·) ─▶ for each token the tokens of its sentence, weighted by how alike they are to it."""
+    alike = x @ x.transpose(1, 2)  # (B, T, T)
+    return masked_softmax(alike, mask[:, None]) @ x
+
+
+class Pooling(nn.Module):
+    """x (B, T, dim) ─▶ (B, 4 dim): greatest, least and mean value over the tokens, and a mean with learned weights."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.output_dim = 4 * dim
+        self.attention = nn.Linear(dim, 1, bias=False)  # a bias would be lost in the softmax
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Over the tokens there are; no sequence may be empty."""
+        no_token = ~mask[..., None]
+        greatest = x.masked_fill(no_token, -torch.inf).amax(dim=1)
+        least = x.masked_fill(no_token, torch.inf).amin(dim=1)
+        mean = x.masked_fill(no_token, 0).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+        weights = masked_softmax(self.attention(x)[..., 0], mask)  # (B, T)
+        return torch.cat([greatest, least, mean, (weights[:, None] @ x)[:, 0]], dim=1)
+
+
+class Maxout(nn.Module):
+    """x (B, input_dim) ─▶ (B, output_dim): each unit is the greatest of `pool` linear ones (Goodfellow et al. 2013)."""
+
+    def __init__(self, input_dim: int, output_dim: int, pool: int) -> None:
+        super().__init__()
+        self.pool = pool
+        self.linear = nn.Linear(input_dim, output_dim * pool)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The greatest of every `pool` values that stand side by side."""
+        values: Tensor = self.linear(x)
+        return values.view(len(x), -1, self.pool).amax(dim=2)
+
+
+TASK = Task("sst", SstConfig, data.read, data.labels, BCN, metric.score, data.parse, data.show)

@@ -1,0 +1,234 @@
+"""The tasks' training loop: learns, resumes as if it had never stopped, chooses by the dev score."""
+
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from elmo.errors import ConfigError, DataError
+from elmo.run import Run
+from elmo.tasks import folder
+from elmo.tasks.ner.model import TASK
+from elmo.tasks.task import Example
+from elmo.tasks.train import TaskTraining, TrainConfig, batches, fraction
+from tasks.road import recipe, splits, write_elmo, write_vectors
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("files")
+    write_elmo(place / "elmo")
+    write_vectors(place / "glove.txt")
+    return place
+
+
+def with_elmo(files: Path, *assignments: str) -> Any:
+    return recipe(f"inputs.elmo.model={files / 'elmo'}", f"inputs.vectors={files / 'glove.txt'}", *assignments)
+
+
+def train(files: Path, out: Path, *assignments: str, resume: bool = False, stop: threading.Event | None = None) -> bool:
+    config = with_elmo(files, *assignments)
+    training = TaskTraining(TASK, config, splits(), out, resume=resume, cache=files / "cache")
+    return training.train(stop)
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "model" / "model.safetensors")
+
+
+def log(out: Path) -> list[dict[str, Any]]:
+    timed = ("train_seconds", "dev_seconds")
+    return [{name: value for name, value in line.items() if name not in timed} for line in Run(out).metrics()]
+
+
+@pytest.mark.parametrize("placement", ["none", "input", "output", "both"])
+def test_it_overfits_saves_loads_and_answers_the_same(placement: str, files: Path, tmp_path: Path) -> None:
+    config = with_elmo(
+        files, f"inputs.elmo.placement={placement}", "train.epochs=60", "dropout=0", "train.patience=none"
+    )
+    eight = splits()["train"][:8]
+    training = TaskTraining(TASK, config, {"train": eight, "dev": eight}, tmp_path / "run", cache=files / "cache")
+    assert training.train()
+    assert training.progress.best == 100.0
+    read = folder.read(tmp_path / "run" / "model", "cpu")
+    again = TaskTraining.answers(training, eight)
+    training.model = read.model
+    assert training.answers(eight) == again == [list(example.gold) for example in eight]
+    assert read.scores["dev"]["f1"] == 100.0
+
+
+class Stopping:
+    """A report that stops the run after so many batches."""
+
+    def __init__(self, after: int) -> None:
+        self.left, self.stop = after, threading.Event()
+
+    def began(self, epoch: int, batches: int) -> None:
+        pass
+
+    def stepped(self, loss: float) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.stop.set()
+
+    def logged(self, values: Mapping[str, Any]) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["inputs.elmo.placement=both", "train.ema=0.9"],
+        ["train.optimizer=adadelta", "train.rate=1.0", "train.schedule=halve"],
+        ["inputs.elmo.trainable=true", "inputs.elmo.rate=1e-4"],
+    ],
+)
+@pytest.mark.parametrize("after", [1, 7, 12])
+def test_a_run_that_was_interrupted_is_the_one_that_was_not(
+    changes: list[str], after: int, files: Path, tmp_path: Path
+) -> None:
+    assert train(files, tmp_path / "whole", *changes)
+    report = Stopping(after)
+    config = with_elmo(files, *changes)
+    out = tmp_path / "interrupted"
+    assert not TaskTraining(TASK, config, splits(), out, report=report, cache=files / "cache").train(report.stop)
+    assert train(files, out, *changes, resume=True)
+    assert log(out) == log(tmp_path / "whole")
+    ours, theirs = weights(out), weights(tmp_path / "whole")
+    assert sorted(ours) == sorted(theirs)
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+def test_two_seeds_differ_and_one_does_not(files: Path, tmp_path: Path) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(files, tmp_path / name, f"train.seed={seed}")
+    assert log(tmp_path / "a") == log(tmp_path / "b") != log(tmp_path / "c")
+
+
+def test_another_recipe_is_not_resumed(files: Path, tmp_path: Path) -> None:
+    train(files, tmp_path / "run", "train.epochs=1")
+    train(files, tmp_path / "run", "train.epochs=2", "train.patience=9", resume=True)
+    with pytest.raises(
+        ConfigError, match=r"step-0+2: was trained with train\.rate 0\.01, not 0\.5; a run is resumed as"
+    ):
+        train(files, tmp_path / "run", "train.rate=0.5", resume=True)
+    with pytest.raises(DataError, match=r"run: holds a run already; --resume goes on with it"):
+        train(files, tmp_path / "run")
+
+
+class Scripted:
+    """Dev scores as a test wants them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
+        scores = iter(values)
+        monkeypatch.setattr(TaskTraining, "score", lambda *_: {"f1": next(scores)})
+
+
+def test_patience_and_the_best_epoch(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Scripted(monkeypatch, 1.0, 5.0, 4.0, 5.0, 99.0)  # the last is the test part's
+    assert train(files, tmp_path / "run", "train.epochs=50", "train.patience=2")
+    assert [line["dev_f1"] for line in log(tmp_path / "run")] == [1.0, 5.0, 4.0, 5.0]
+    record = Run.open(tmp_path / "run").record
+    assert (record["best_epoch"], record["scores"]) == (2, {"dev": {"f1": 5.0}, "test": {"f1": 99.0}})
+    best = load_file(tmp_path / "run" / "checkpoints" / "step-00000002" / "training.safetensors")
+    for name, value in weights(tmp_path / "run").items():
+        assert torch.equal(value, best[f"model.{name}"]), name
+    saved = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert saved["scores"] == record["scores"]
+
+
+def test_the_rate_is_halved_after_an_epoch_without_a_better_score(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Scripted(monkeypatch, 1.0, 0.5, 2.0, 2.0, 1.0, 0.0)
+    train(files, tmp_path, "train.epochs=5", "train.schedule=halve", "train.rate=0.08")
+    assert [line["rate"] for line in log(tmp_path)] == [0.08, 0.04, 0.04, 0.02, 0.01]
+
+
+def test_the_running_mean_is_what_is_scored_and_kept(files: Path, tmp_path: Path) -> None:
+    """Of weights w1, w2, … the mean is m_t = d m_{t−1} + (1 − d) w_t, from the first weights on."""
+    seen: list[dict[str, torch.Tensor]] = []
+    config = with_elmo(files, "train.ema=0.5", "train.epochs=1", "train.batch_size=24")
+    training = TaskTraining(TASK, config, splits(), tmp_path, cache=files / "cache")
+    first = {name: p.detach().clone() for name, p in training.model.named_parameters()}
+    follow = training._follow
+
+    def watched() -> None:
+        seen.append({name: p.detach().clone() for name, p in training.model.named_parameters()})
+        follow()
+
+    training._follow = watched  # type: ignore[method-assign]
+    assert training.train()
+    assert len(seen) == 1
+    kept = weights(tmp_path)
+    for name, start in first.items():
+        assert torch.allclose(kept[name], 0.5 * start + 0.5 * seen[0][name], atol=1e-7), name
+
+
+def test_a_bilm_that_is_trained_has_a_rate_of_its_own(files: Path, tmp_path: Path) -> None:
+    changes = ["inputs.elmo.trainable=true", "inputs.elmo.rate=1e-5", "train.rate=1e-2", "train.epochs=1"]
+    config = with_elmo(files, *changes, "train.batch_size=24")
+    training = TaskTraining(TASK, config, splits(), tmp_path, cache=files / "cache")
+    before = {name: p.detach().clone() for name, p in training.model.named_parameters()}
+    training.train()
+    for name, parameter in training.model.named_parameters():
+        moved = (parameter.detach() - before[name]).abs().max().item()
+        rate = 1e-5 if name.startswith("inputs.bilm.") else 1e-2
+        assert moved <= 1.01 * rate, name  # Adam's first step is as long as its rate
+        if "bilm" in name or "encoder" in name:
+            assert moved > 0.9 * rate, name
+    read = folder.read(tmp_path / "model", "cpu")
+    for name, parameter in read.model.named_parameters():
+        assert torch.equal(parameter, training.model.get_parameter(name)), name
+
+
+def test_a_fraction_of_the_data() -> None:
+    examples = [Example(((str(n),),)) for n in range(1000)]
+    some = fraction(examples, TrainConfig(train_fraction=0.1))
+    assert len(some) == 100
+    assert some != fraction(examples, TrainConfig(train_fraction=0.1, seed=1))
+    assert fraction(examples, TrainConfig()) == examples
+    assert len(fraction(examples, TrainConfig(train_fraction=1e-9))) == 1
+
+
+def test_an_epoch_reads_every_example_once_in_batches_of_about_one_length() -> None:
+    rng = np.random.default_rng(0)
+    examples = [Example((("w",) * int(rng.integers(1, 60)),)) for _ in range(1001)]
+    groups = batches(examples, 10, np.random.default_rng(1))
+    assert sorted(row for group in groups for row in group) == list(range(1001))
+    assert [len(group) for group in groups].count(10) == 100
+    spans = [max(lengths) / min(lengths) for lengths in ([len(examples[r].texts[0]) for r in g] for g in groups)]
+    assert np.median(spans) < 1.4
+    assert groups != batches(examples, 10, np.random.default_rng(2))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("train.epochs=0", "train.epochs is 0; expected more than 0"),
+        ("train.train_fraction=1.5", "train.train_fraction is 1.5; expected at most 1"),
+        ("train.ema=1.0", "train.ema is 1.0; expected more than 0, and less than 1"),
+        ("inputs.elmo.placement=top", "inputs.elmo.placement is 'top'; expected one of none, input, output, both"),
+        ("inputs.elmo.dropout=1.0", "inputs.elmo.dropout is 1.0; expected 0 or more, and less than 1"),
+        ("hiden=3", "unknown field 'hiden'; did you mean 'hidden'?"),
+    ],
+)
+def test_a_recipe_that_cannot_be(change: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        recipe(change)
+    assert str(error.value) == message
+
+
+def test_parts_that_are_missing(files: Path, tmp_path: Path) -> None:
+    for part in ("train", "dev"):
+        some = {name: examples for name, examples in splits().items() if name != part}
+        with pytest.raises(
+            DataError, match=rf"^here: no {part} part; training needs examples to learn from and to choose by"
+        ):
+            TaskTraining(TASK, with_elmo(files), some, tmp_path, data="here")
