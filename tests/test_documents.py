@@ -1,7 +1,8 @@
 """What README and docs show is run: Python blocks against the output below them, commands for their exit code.
 
 They run in a folder that holds what they name: the published small model, with random weights, in the cache, as
-`weights.hdf5` + `options.json` and as the folder `model`; `sentences.txt`, `words.txt`, and `news.txt` to train on.
+`weights.hdf5` + `options.json` and as the folder `model`; `sentences.txt`, `words.txt`, and to train on `news.txt` and
+the folder `entities`.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from elmo.embed.embedder import Embedder
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.weights import bilm_tf
 from elmo.weights.folder import Pretrained
+from tasks.road import splits, write_columns
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -49,6 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "sentences.txt").write_text("The bank raised its rates.\n\nShe sat on the bank.\n", encoding="utf-8")
     lines = (f"The {k} dogs of street {k % 7} ran. Dr. Lee saw {k % 5} of them!" for k in range(400))
     (folder / "news.txt").write_text("\n".join(lines), encoding="utf-8")
+    write_columns(folder / "entities", splits())
     (folder / "words.txt").write_text("<S>\n</S>\n<UNK>\nbank\nthe\n", encoding="utf-8")
     return folder
 

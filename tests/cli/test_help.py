@@ -18,10 +18,13 @@ from elmo.model.bilm import BiLM
 from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.loop import Training
+from elmo.tasks.ner.model import TASK
+from elmo.tasks.train import TaskTraining
 from elmo.weights import folder as model_folder
 from elmo.weights.folder import Pretrained
 from embedders import LINES, OPTIONS, WEIGHTS, elmo, embedder, environment
 from models import write_published
+from tasks.road import recipe, splits, write_columns
 
 VERBS = sorted(command.callback.__name__ for command in app.registered_commands if command.callback is not None)
 
@@ -35,7 +38,8 @@ def examples() -> Iterator[str]:
 
 
 def test_every_verb_has_examples() -> None:
-    assert VERBS == ["convert", "embed", "finetune", "info", "perplexity", "plot", "prepare", "pretrain", "score"]
+    language_model = ["convert", "embed", "finetune", "info", "perplexity", "plot", "prepare", "pretrain", "score"]
+    assert sorted([*language_model, "check", "evaluate", "predict", "train"]) == VERBS
     found = list(examples())
     for verb in VERBS:
         assert any(f"elmo {verb} " in line for line in found)
@@ -44,13 +48,18 @@ def test_every_verb_has_examples() -> None:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A language model, a corpus, and a run that was interrupted."""
+    """A language model, a corpus, a run that was interrupted, entities and a tagger of them, and a recipe."""
     folder = tmp_path_factory.mktemp("files")
     sentences = [line.split() for line in LINES if line.split()] * 12
     corpus = write_corpus(folder / "corpus", [sentences], sentences[:3], 9)
     vocabulary = Corpus.open(corpus).vocabulary
     bilm = BiLM(replace(embedder().config, n_softmax=len(vocabulary)))
     model_folder.write(Pretrained(bilm, vocabulary), folder / "model")
+    write_columns(folder / "entities", splits())
+    tagger = TaskTraining(TASK, recipe(f"inputs.elmo.model={folder / 'model'}"), splits(), folder / "trained")
+    assert tagger.train()
+    (folder / "trained" / "model").rename(folder / "tagger")
+    (folder / "ner.toml").write_text('task = "ner"\nhidden = 100\n')
     small = ["steps=2", "batch.size=4", "model.lstm.dim=8", "model.lstm.projection_dim=4", "device=cpu"]
     config = PretrainConfig.of("tiny", None, small)
     stop = threading.Event()
@@ -81,8 +90,8 @@ def test_an_example_succeeds(line: str, tmp_path: Path, files: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    prints = any(f"elmo {verb}" in line for verb in ("info", "perplexity")) or (
-        "elmo score " in line and "--output" not in line and ">" not in line
+    prints = any(f"elmo {verb}" in line for verb in ("info", "perplexity", "evaluate", "check")) or (
+        any(f"elmo {verb} " in line for verb in ("score", "predict")) and "--output" not in line and ">" not in line
     )
     assert (set(tmp_path.rglob("*")) == before) == prints
 

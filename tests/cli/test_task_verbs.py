@@ -98,7 +98,7 @@ def test_predict_standard_input(tagger: Path) -> None:
     ("lines", "message"),
     [
         ("{", "items.jsonl: line 1 is not JSON"),
-        ("[]", "[]: expected a sentence, a list of tokens"),
+        ("[]", "items.jsonl: line 1: []: expected a sentence, a list of tokens"),
         ('{"words": 1}', "expected a sentence, a list of tokens, or an object with 'text' or 'tokens'"),
     ],
 )

@@ -293,12 +293,13 @@ def test_a_sentences_results_are_the_same_alone_and_among_others(case: Case) -> 
     marginals, best = crf.marginals(scores, mask), crf.best(scores, mask)
     for row, length in enumerate(case.lengths):
         alone, whole = scores[row : row + 1, :length], torch.ones(1, length, dtype=torch.bool)
-        close = {"rtol": 1e-12, "atol": 1e-12}
-        torch.testing.assert_close(crf.log_partition(alone, whole)[0], partition[row], **close)
-        torch.testing.assert_close(
-            crf.log_likelihood(alone, labels[row : row + 1, :length], whole)[0], likelihood[row], **close
-        )
-        torch.testing.assert_close(crf.marginals(alone, whole)[0], marginals[row, :length], **close)
+        pairs = [
+            (crf.log_partition(alone, whole)[0], partition[row]),
+            (crf.log_likelihood(alone, labels[row : row + 1, :length], whole)[0], likelihood[row]),
+            (crf.marginals(alone, whole)[0], marginals[row, :length]),
+        ]
+        for found, wanted in pairs:
+            torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
         assert crf.best(alone, whole) == [best[row]]
 
 
@@ -357,10 +358,20 @@ def test_only_what_is_learned_is_stored() -> None:
     assert sorted(name for name, _ in crf.named_parameters()) == ["end", "start", "transitions"]
 
 
-def test_looking_for_the_best_path_records_no_gradient_and_changes_nothing() -> None:
+def test_looking_for_the_best_path_keeps_nothing_for_gradients_and_changes_nothing() -> None:
     crf, scores, mask = draw(CASES["BIOUL"], 8)
     before = {name: tensor.clone() for name, tensor in crf.state_dict().items()}
-    kept = scores.clone()
-    assert all(isinstance(label, int) for path in crf.best(scores.requires_grad_(), mask) for label in path)
-    assert torch.equal(scores, kept)
+    unchanged, kept = scores.clone(), []
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, keep):
+        paths = crf.best(scores.requires_grad_(), mask)
+        assert not kept
+        crf.log_partition(scores, mask)
+        assert kept  # it would have been seen
+    assert all(isinstance(label, int) for path in paths for label in path)
+    assert torch.equal(scores, unchanged)
     assert all(torch.equal(tensor, before[name]) for name, tensor in crf.state_dict().items())

@@ -129,7 +129,7 @@ def test_a_word_shorter_than_the_filters_is_read() -> None:
     assert torch.isfinite(made(made.texts([("a", "bb")]))).all()
 
 
-def test_a_biLM_in_training_gets_a_gradient() -> None:  # noqa: N802
+def test_a_bilm_in_training_gets_a_gradient() -> None:
     bilm = embedder().bilm.requires_grad_(True)
     config = InputsConfig(ElmoConfig(trainable=True, dropout=0.0))
     made = Inputs(config, bilm=bilm)
@@ -141,6 +141,19 @@ def test_a_biLM_in_training_gets_a_gradient() -> None:  # noqa: N802
         assert np.abs(row[: len(sentence)].detach().numpy() - expected).max() < 1e-5
     torch.autograd.backward(x.square().sum())
     assert all(parameter.grad is not None for parameter in bilm.parameters())
+    torch.autograd.backward(made(texts).square().sum())  # a batch may be read again
+
+
+def test_a_bilm_in_training_runs_once_for_both_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    bilm = embedder().bilm.requires_grad_(True)
+    config = InputsConfig(ElmoConfig(trainable=True, dropout=0.0, placement="both"))
+    made = Inputs(config, bilm=bilm)
+    calls = []
+    forward = bilm.forward
+    monkeypatch.setattr(bilm, "forward", lambda ids: calls.append(1) or forward(ids))
+    texts = made.texts(SENTENCES)
+    assert torch.equal(made(texts), made.at_output(torch.zeros(3, 5, 0), texts))
+    assert len(calls) == 1
 
 
 def test_dropout_of_elmo_and_of_words_are_two_things() -> None:
@@ -241,9 +254,9 @@ def test_the_first_line_of_word2vec_is_no_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a 1 2\nb 1 2 3\n", r":2: 3 numbers after 'b'; expected 2$"),
-        ("a 1 x\n", r":1: could not convert string to float: 'x'; expected a word and its numbers, as GloVe writes$"),
-        ("a\n", r":1: 'a\\n'; expected a word and its numbers, as GloVe writes$"),
+        ("a 1 2 3\nb 1 2\n", r":2: 2 numbers after 'b'; expected 3$"),
+        ("a 1 x\n", r":1: could not convert string to float: 'x'; expected a word and its numbers, as GloVe has$"),
+        ("a\n", r":1: 'a\\n'; expected a word and its numbers, as GloVe has$"),
         ("", r": holds no word vectors; expected a word and its numbers on each line$"),
     ],
 )
@@ -251,6 +264,13 @@ def test_a_file_that_is_no_vectors(text: str, message: str, tmp_path: Path) -> N
     (tmp_path / "v.txt").write_text(text, encoding="utf-8")
     with pytest.raises(DataError, match=rf"v\.txt{message}"):
         word_vectors.read(tmp_path / "v.txt", 10)
+
+
+def test_a_word_may_hold_spaces(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("the 1 2\n. . . 3 4\nat a@b.org 5 6\n", encoding="utf-8")
+    read = word_vectors.read(tmp_path / "v.txt", 10)
+    assert read.words == ["the", ". . .", "at a@b.org"]
+    assert read.matrix.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -398,6 +398,8 @@ def test_labels_are_o_and_four_of_each_type_in_order() -> None:
     assert labels(examples) == wanted
     assert labels(examples[::-1]) == wanted
     assert labels([]) == labels(examples[1:2]) == ["O"]
+    many = [Example((("a",),), (Span(0, 1, kind),)) for kind in "gbfhadce"]
+    assert [label[2:] for label in labels(many)[1::4]] == list("abcdefgh")
 
 
 # Scores

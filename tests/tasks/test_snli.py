@@ -334,6 +334,19 @@ def test_nothing_is_read_where_there_is_no_token(placement: str, files: Path) ->
         assert torch.equal(model._scores(list(map(spoilt, clean))), model._scores(clean))
 
 
+def test_dropout_stands_before_both_networks_and_the_last_layers(files: Path) -> None:
+    model = model_of(small(files, "both", "dropout=0.5")).train()
+    seen: list[tuple[int, ...]] = []
+    for module in (model.token_dropout, model.dropout):
+        module.register_forward_hook(lambda _, given, __: seen.append(tuple(given[0].shape)))
+    first, second = scores(model, EIGHT), scores(model, EIGHT)
+    p, q = (max(len(example.texts[side]) for example in EIGHT) for side in (0, 1))
+    assert seen[:5] == [(8, p, 10), (8, q, 10), (8, p, 5), (8, q, 5), (8, 8 * 6)]
+    assert model.token_dropout.p == model.dropout.p == 0.5
+    assert not np.array_equal(first, second)
+    assert np.array_equal(scores(model.eval(), EIGHT), scores(model, EIGHT))
+
+
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_every_parameter_is_learned(placement: str, files: Path) -> None:
     model = model_of(small(files, placement))
@@ -354,8 +367,8 @@ def test_the_loss_is_the_mean_cross_entropy(files: Path) -> None:
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_eight_pairs_are_learned_and_the_model_is_kept(placement: str, files: Path, tmp_path: Path) -> None:
-    sizes = "hidden=16", "projection=16", "feedforward=16"
-    patient = "train.epochs=40", "train.patience=none", "train.schedule=constant"
+    sizes = "hidden=24", "projection=24", "feedforward=24", "train.batch_size=4"
+    patient = "train.epochs=25", "train.patience=none", "train.schedule=constant"
     config = small(files, placement, *sizes, *patient)
     splits = {"train": EIGHT, "dev": EIGHT}
     training = TaskTraining(TASK, config, splits, tmp_path / "run", cache=tmp_path / "cache")

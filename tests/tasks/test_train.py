@@ -148,7 +148,7 @@ def test_the_rate_is_halved_after_an_epoch_without_a_better_score(
 ) -> None:
     Scripted(monkeypatch, 1.0, 0.5, 2.0, 2.0, 1.0, 0.0)
     train(files, tmp_path, "train.epochs=5", "train.schedule=halve", "train.rate=0.08")
-    assert [line["rate"] for line in log(tmp_path)] == [0.08, 0.04, 0.04, 0.02, 0.01]
+    assert [line["rate"] for line in log(tmp_path)] == [0.08, 0.08, 0.04, 0.04, 0.02]
 
 
 def test_the_running_mean_is_what_is_scored_and_kept(files: Path, tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from elmo.cli.evaluate import DeviceOption, TaskOption, TrainedArgument
 from elmo.cli.lines import Lines
 from elmo.cli.progress import Progress
 from elmo.errors import DataError
+
+if TYPE_CHECKING:
+    from elmo.tasks.task import Example
 
 
 def predict(
@@ -46,21 +49,20 @@ def predict(
     writing = replacing(output) if output is not None else nullcontext(None)
     with Progress(lines.size, hidden=output is None) as progress, writing as path:
         file = path.open("w", encoding="utf-8") if path is not None else sys.stdout
-        for answer in predictor.stream(_items(lines, as_json)):
+        for answer in predictor.answers(_examples(lines, as_json, predictor.task.parse)):
             file.write(json.dumps(answer, ensure_ascii=False) + "\n")
             progress.show(lines.count, lines.position)
         if path is not None:
             file.close()
 
 
-def _items(lines: Lines, as_json: bool) -> Iterator[Any]:
+def _examples(lines: Lines, as_json: bool, parse: "Callable[[Any], Example]") -> Iterator["Example"]:
     for line in lines:
         if not line.strip():
             continue
-        if not as_json:
-            yield line.rstrip("\r\n")
-            continue
         try:
-            yield json.loads(line)
+            yield parse(json.loads(line) if as_json else line.rstrip("\r\n"))
         except ValueError as error:
             raise DataError(f"{lines.name}: line {lines.count} is not JSON ({error})") from None
+        except DataError as error:
+            raise DataError(f"{lines.name}: line {lines.count}: {error}") from None

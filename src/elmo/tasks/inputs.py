@@ -83,7 +83,7 @@ class InputsConfig:
             )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Texts:
     """A batch of token sequences, as `Inputs` wants it."""
 
@@ -91,7 +91,7 @@ class Texts:
     words: Tensor | None = None  # (B, T) rows of the word table
     spelled: Tensor | None = None  # (U, C) characters of the distinct words
     places: Tensor | None = None  # (B, T) rows of `spelled`
-    layers: Layers | None = None  # of a frozen biLM
+    layers: Layers | None = None  # of a frozen biLM; or what one that is trained said when `Inputs` was last called
     ids: Tensor | None = None  # (B, T + 2, C) what a biLM reads that is trained with the task
 
     def to(self, device: torch.device) -> "Texts":
@@ -173,6 +173,8 @@ class Inputs(nn.Module):
 
     def forward(self, texts: Texts) -> Tensor:
         """x (B, T, dim), zeros where there is no token."""
+        if self.bilm is not None:
+            texts.layers = self.bilm(texts.ids)[0].without_boundaries()
         parts = []
         if self.table is not None:
             parts.append(self.dropout(self.table(texts.words)))
@@ -207,11 +209,7 @@ class Inputs(nn.Module):
         return ScalarMix(n_layers, elmo.mix, l2=elmo.mix_l2, layer_norm=elmo.layer_norm)
 
     def _mixed(self, mix: ScalarMix, texts: Texts) -> Tensor:
-        layers = texts.layers
-        if layers is None:
-            assert self.bilm is not None
-            layers = self.bilm(texts.ids)[0].without_boundaries()
-        mixed: Tensor = self.elmo_dropout(mix(layers))
+        mixed: Tensor = self.elmo_dropout(mix(texts.layers))
         return mixed
 
     def _row(self, word: str) -> int:

@@ -9,7 +9,7 @@ import torch
 from elmo.errors import DataError
 from elmo.tasks import folder
 from elmo.tasks.folder import Trained
-from elmo.tasks.task import Task
+from elmo.tasks.task import Example, Task
 from elmo.tasks.train import answers
 from elmo.text.batches import consecutive
 
@@ -43,10 +43,13 @@ class Predictor:
 
     def stream(self, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """The same, as it is asked for: the items may be endless."""
-        for some in consecutive(items, AT_ONCE):
-            examples = [self.task.parse(item) for item in some]
-            found = answers(self.trained.model, examples, BATCH, self.device)
-            yield from (self.task.show(*pair) for pair in zip(examples, found, strict=True))
+        return self.answers(map(self.task.parse, items))
+
+    def answers(self, examples: Iterable[Example]) -> Iterator[dict[str, Any]]:
+        """The same for what was parsed already."""
+        for some in consecutive(examples, AT_ONCE):
+            found = answers(self.trained.model, some, BATCH, self.device)
+            yield from (self.task.show(*pair) for pair in zip(some, found, strict=True))
 
     def evaluate(self, data: str | Path, part: str = "test") -> dict[str, float]:
         """The scores on a part of a folder of data."""

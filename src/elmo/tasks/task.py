@@ -3,13 +3,13 @@
 A task is a folder of three files, `data.py`, `model.py` and `metric.py`; `model.py` ends with its `TASK`.
 """
 
-import importlib.util
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import Tensor, nn
@@ -74,14 +74,9 @@ def task_named(name: str) -> Task:
     return task
 
 
-def _from_folder(folder: Path) -> Any:
-    """The `model.py` of a folder, as a package of the folder's name, so that it can import what stands beside it."""
-    package = folder.name
-    for name, path in ((package, folder / "__init__.py"), (f"{package}.model", folder / "model.py")):
-        spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=[str(folder)])
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        if path.exists():
-            spec.loader.exec_module(module)
-    return module
+def _from_folder(folder: Path) -> ModuleType:
+    """The `model.py` of a folder, in a package of the folder's name, so that it can import what stands beside it."""
+    package = ModuleType(folder.name)
+    package.__path__ = [str(folder)]
+    sys.modules[folder.name] = package
+    return import_module(f"{folder.name}.model")

@@ -8,6 +8,7 @@ What is read and dropped in an epoch follows from the seed and the epoch alone: 
 had never stopped.
 """
 
+import json
 import shutil
 import threading
 import time
@@ -144,8 +145,6 @@ class TaskTraining:
             better = progress.best is None or first > progress.best
             if better:
                 progress.best, progress.best_epoch, progress.scores = first, progress.epoch, scores
-            elif config.schedule == "halve":
-                progress.rate /= 2
             values = {
                 "step": progress.epoch,
                 "loss": loss,
@@ -158,6 +157,8 @@ class TaskTraining:
             Run(self.out).log(**values)
             if self.report:
                 self.report.logged(values)
+            if config.schedule == "halve" and not better:
+                progress.rate /= 2
             self._save()
         self._export()
         return True
@@ -264,7 +265,7 @@ class TaskTraining:
             return None
         saved = checkpoint.all_of(self.out / CHECKPOINTS)
         if saved:
-            asked, begun = asdict(self.config), saved[-1].facts()["config"]
+            asked, begun = json.loads(json.dumps(asdict(self.config))), saved[-1].facts()["config"]
             free = {"train": {"epochs": None, "patience": None, "device": None}}
             if different := differences(_without(asked, free), _without(begun, free)):
                 raise ConfigError(f"{saved[-1].path}: was trained with {different}; a run is resumed as it was begun")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from elmo.errors import DataError
 
 Matrix = npt.NDArray[np.float32]
+_EXPECTED = "expected a word and its numbers, as GloVe has"
 
 
 @dataclass(frozen=True)
@@ -29,24 +30,25 @@ def read(path: Path, most: int, always: Iterable[str] = ()) -> WordVectors:
     try:
         with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                word, _, numbers = line.rstrip("\n").partition(" ")
-                if number == 1 and len(numbers.split()) == 1 and word.isdecimal():
-                    continue  # word2vec's text format says first how many words and numbers follow
+                if dim is None:
+                    fields = line.split()
+                    if number == 1 and len(fields) == 2 and fields[0].isdecimal():
+                        continue  # word2vec's text format says first how many words and numbers follow
+                    dim = len(fields) - 1
+                    if dim < 2:
+                        raise DataError(f"{path}:{number}: {line[:40]!r}; {_EXPECTED}")
+                word, *numbers = line.rstrip("\n ").rsplit(" ", dim)  # a word may hold spaces: glove.840B has some
                 if number > most and word not in wanted:
                     continue
-                row = np.array(numbers.split(), dtype=np.float32)
-                if dim is not None and len(row) != dim:
-                    raise DataError(f"{path}:{number}: {len(row)} numbers after {word!r}; expected {dim}")
-                if len(row) < 2:
-                    raise DataError(f"{path}:{number}: {line[:40]!r}; expected a word and its numbers, as GloVe writes")
-                dim = len(row)
+                if len(numbers) != dim:
+                    raise DataError(f"{path}:{number}: {len(numbers)} numbers after {word!r}; expected {dim}")
                 words.append(word)
-                rows.append(row)
+                rows.append(np.array(numbers, dtype=np.float32))
     except OSError as error:
         what = error.strerror or error
         raise DataError(f"{path}: cannot be read ({what}); expected a file of word vectors") from None
     except ValueError as error:
-        raise DataError(f"{path}:{number}: {error}; expected a word and its numbers, as GloVe writes") from None
+        raise DataError(f"{path}:{number}: {error}; {_EXPECTED}") from None
     if not rows:
         raise DataError(f"{path}: holds no word vectors; expected a word and its numbers on each line")
     return WordVectors(words, np.stack(rows))

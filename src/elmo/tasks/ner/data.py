@@ -122,7 +122,7 @@ def parse(item: Any) -> Example:
     """Raw text, a list of tokens, or an object with one of them as "text" or "tokens"."""
     if isinstance(item, dict):
         item = item.get("tokens") or item.get("text")
-    tokens = tuple(words(item)) if isinstance(item, str) else tuple(item or ())
+    tokens = tuple(words(item)) if isinstance(item, str) else tuple(item) if isinstance(item, list | tuple) else ()
     if not tokens or not all(isinstance(token, str) and token for token in tokens):
         raise DataError(f"{item!r}: expected a sentence, a list of tokens, or an object with 'text' or 'tokens'")
     return Example((tokens,))

@@ -22,9 +22,9 @@ class NerConfig:
 
     hidden: int = 200  # H, in each direction
     n_layers: int = 2
-    dropout: float = 0.5  # before, between and behind the layers
+    dropout: float = 0.5  # on all that is read, ELMo too; between the layers, and behind them
     inputs: InputsConfig = field(
-        default_factory=lambda: InputsConfig(characters=CharactersConfig(), elmo=ElmoConfig(mix_l2=0.1))
+        default_factory=lambda: InputsConfig(characters=CharactersConfig(), elmo=ElmoConfig(mix_l2=0.1, dropout=0.0))
     )
     train: TrainConfig = field(default_factory=TrainConfig)
 

@@ -58,7 +58,8 @@ def read_file(path: Path) -> list[Example]:
                     examples.append(example)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    log.info("%s: %d pairs skipped that have no label, %d kept", path, skipped, len(examples))
+    if skipped:
+        log.warning("%s: %d pairs skipped that have no label, %d kept", path, skipped, len(examples))
     return examples
 
 

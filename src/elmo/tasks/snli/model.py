@@ -27,7 +27,7 @@ class SnliConfig:
     feedforward: int = 300  # before the labels
     dropout: float = 0.5  # before both biLSTMs, the same units for all tokens; and before the last layers
     inputs: InputsConfig = field(
-        default_factory=lambda: InputsConfig(elmo=ElmoConfig(placement="both", mix_l2=0.001)),
+        default_factory=lambda: InputsConfig(elmo=ElmoConfig(placement="both", mix_l2=0.001), vectors_trainable=False),
     )
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(

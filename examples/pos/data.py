@@ -1,0 +1,49 @@
+"""CoNLL-U ─▶ SENTENCES WITH TAGS: the parts of Universal Dependencies, a token's Penn tag in the fifth column."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from elmo.errors import DataError
+from elmo.tasks.task import Example, Splits
+from elmo.text.tokens import words
+
+
+def read(folder: Path) -> Splits:
+    found = {part: sorted(folder.glob(f"*-{part}.conllu")) for part in ("train", "dev", "test")}
+    if not any(found.values()):
+        raise DataError(f"{folder}: no …-train.conllu, …-dev.conllu or …-test.conllu in it")
+    return {part: [example for path in paths for example in read_file(path)] for part, paths in found.items() if paths}
+
+
+def read_file(path: Path) -> list[Example]:
+    examples: list[Example] = []
+    tokens: list[str] = []
+    tags: list[str] = []
+    for number, line in enumerate([*path.read_text(encoding="utf-8").splitlines(), ""], 1):
+        columns = line.split("\t")
+        if not line and tokens:
+            examples.append(Example((tuple(tokens),), tuple(tags)))
+            tokens, tags = [], []
+        elif line and not line.startswith("#"):
+            if len(columns) != 10:
+                raise DataError(f"{path}:{number}: {len(columns)} columns; expected the ten of CoNLL-U")
+            if columns[0].isdecimal():  # neither 1-2, a token of two words, nor 1.1, a word that is not written
+                tokens.append(columns[1])
+                tags.append(columns[4])
+    return examples
+
+
+def labels(examples: Sequence[Example]) -> list[str]:
+    return sorted({tag for example in examples for tag in example.gold})
+
+
+def parse(item: Any) -> Example:
+    tokens = tuple(words(item)) if isinstance(item, str) else tuple(item)
+    if not tokens:
+        raise DataError(f"{item!r}: expected a sentence, or a list of tokens")
+    return Example((tokens,))
+
+
+def show(example: Example, found: Sequence[str]) -> dict[str, Any]:
+    return {"tokens": list(example.texts[0]), "tags": list(found)}

@@ -1,0 +1,52 @@
+"""[x; ELMo] ─▶ biLSTM ─▶ A TAG FOR EVERY WORD."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from pos import data, metric
+from torch import Tensor, nn
+
+from elmo.tasks.inputs import Inputs, InputsConfig, Texts
+from elmo.tasks.layers.encoder import BiLSTM
+from elmo.tasks.task import Task, TaskModel
+from elmo.tasks.train import TrainConfig
+
+NO_TAG = -100  # what cross-entropy leaves out
+
+
+@dataclass(frozen=True)
+class PosConfig:
+    hidden: int = 128
+    dropout: float = 0.3
+    inputs: InputsConfig = field(default_factory=InputsConfig)
+    train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=20, patience=3))
+
+
+class Tagger(TaskModel):
+    def __init__(self, config: PosConfig, inputs: Inputs, labels: list[str]) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.labels = labels
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = BiLSTM(inputs.dim, config.hidden)
+        self.scores = nn.Linear(self.encoder.output_dim + inputs.output_dim, len(labels))
+
+    def forward(self, text: Texts) -> Tensor:
+        hidden = self.encoder(self.dropout(self.inputs(text)), text.mask)
+        return self.scores(self.inputs.at_output(self.dropout(hidden), text))  # (B, T, K)
+
+    def loss(self, texts: Sequence[Texts], gold: Sequence[Sequence[str]]) -> Tensor:
+        rows = [torch.tensor([self.labels.index(tag) for tag in tags]) for tags in gold]
+        wanted = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=NO_TAG)
+        scores = self(texts[0])
+        return nn.functional.cross_entropy(
+            scores.flatten(0, 1), wanted.flatten().to(scores.device), ignore_index=NO_TAG
+        )
+
+    def answers(self, texts: Sequence[Texts]) -> list[list[str]]:
+        best, lengths = self(texts[0]).argmax(dim=-1).tolist(), texts[0].mask.sum(dim=1).tolist()
+        return [[self.labels[k] for k in row[:length]] for row, length in zip(best, lengths, strict=True)]
+
+
+TASK = Task("pos", PosConfig, data.read, data.labels, Tagger, metric.score, data.parse, data.show)
