@@ -349,7 +349,7 @@ def test_dropout_stands_before_both_networks_and_the_last_layers(files: Path) ->
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_every_parameter_is_learned(placement: str, files: Path) -> None:
-    model = model_of(small(files, placement))
+    model = model_of(small(files, placement, "inputs.vectors_trainable=true"))
     loss = model.loss(texts_of(model, EIGHT, torch.device("cpu")), [example.gold for example in EIGHT])
     torch.autograd.backward(loss)
     names = {name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()}

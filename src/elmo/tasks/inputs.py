@@ -173,7 +173,7 @@ class Inputs(nn.Module):
 
     def forward(self, texts: Texts) -> Tensor:
         """x (B, T, dim), zeros where there is no token."""
-        if self.bilm is not None:
+        if self.bilm is not None and texts.ids is not None:
             texts.layers = self.bilm(texts.ids)[0].without_boundaries()
         parts = []
         if self.table is not None:

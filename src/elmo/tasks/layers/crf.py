@@ -72,10 +72,9 @@ class CRF(nn.Module):
         return [labels[:length] for labels, length in zip(paths, mask.sum(dim=1).tolist(), strict=True)]
 
     def _score_of(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        weight = mask.to(scores.dtype)
         labels = labels.masked_fill(~mask, 0)
-        emitted = (scores.gather(2, labels[..., None])[..., 0] * weight).sum(dim=1)
-        moved = (self._legal_transitions()[labels[:, :-1], labels[:, 1:]] * weight[:, 1:]).sum(dim=1)
+        emitted = scores.gather(2, labels[..., None])[..., 0].masked_fill(~mask, 0).sum(dim=1)
+        moved = self._legal_transitions()[labels[:, :-1], labels[:, 1:]].masked_fill(~mask[:, 1:], 0).sum(dim=1)
         last = labels.gather(1, (mask.sum(dim=1) - 1)[:, None])[:, 0]
         return self._starts()[labels[:, 0]] + emitted + moved + self._ends()[last]
 

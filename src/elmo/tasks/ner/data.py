@@ -4,6 +4,7 @@ The last column is the entity's: IOB1 (CoNLL-2003 as its owners have it), IOB2, 
 from the tags. Inside, an entity is a span.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,10 @@ PARTS = {
     "dev": ("dev.txt", "valid.txt", "eng.testa", "dev.conll", "emerging.dev.conll"),
     "test": ("test.txt", "eng.testb", "test.conll", "emerging.test.annotated"),
 }
+
+
+_BLANKS = re.compile("[ \t]+")  # and no others: a token may hold a no-break space
+_TAG = re.compile("O|[BIELSU]-.+")
 
 
 class Span(NamedTuple):
@@ -44,29 +49,28 @@ def read_file(path: Path) -> list[Example]:
     for first, lines in _sentences(path):
         tokens, tags = [], []
         for number, line in enumerate(lines, first):
-            columns = line.split("\t") if "\t" in line else line.split()
-            if len(columns) < 2:
+            columns = [column.strip() for column in (line.split("\t") if "\t" in line else _BLANKS.split(line.strip()))]
+            if len(columns) < 2 or not columns[0]:
                 raise DataError(f"{path}:{number}: {line!r}; expected a token and, in the last column, its tag")
-            tokens.append(columns[0].strip())
-            tags.append(columns[-1].strip())
-            if tags[-1] != "O" and tags[-1][:2] not in ("B-", "I-", "E-", "L-", "S-", "U-"):
+            tokens.append(columns[0])
+            tags.append(columns[-1])
+            if not _TAG.fullmatch(tags[-1]):
                 raise DataError(f"{path}:{number}: tag {tags[-1]!r}; expected O, or B-, I-, … and a type")
-        if tokens != ["-DOCSTART-"]:
-            examples.append(Example((tuple(tokens),), tuple(spans_of(tags))))
+        examples.append(Example((tuple(tokens),), tuple(spans_of(tags))))
     return examples
 
 
 def _sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The number of each sentence's first line, and its lines."""
+    """The number of each sentence's first line, and its lines; the line that begins a document ends one, too."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     lines: list[str] = []
-    for number, line in enumerate([*text.splitlines(), ""], 1):
-        if line.strip():
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        if line.strip(" \t") and not line.startswith("-DOCSTART-"):
             lines.append(line)
         elif lines:
             yield number - len(lines), lines
@@ -120,9 +124,8 @@ def legal(before: str | None, after: str | None) -> bool:
 
 def parse(item: Any) -> Example:
     """Raw text, a list of tokens, or an object with one of them as "text" or "tokens"."""
-    if isinstance(item, dict):
-        item = item.get("tokens") or item.get("text")
-    tokens = tuple(words(item)) if isinstance(item, str) else tuple(item) if isinstance(item, list | tuple) else ()
+    given = (item.get("tokens") or item.get("text")) if isinstance(item, dict) else item
+    tokens = tuple(words(given)) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) else ()
     if not tokens or not all(isinstance(token, str) and token for token in tokens):
         raise DataError(f"{item!r}: expected a sentence, a list of tokens, or an object with 'text' or 'tokens'")
     return Example((tokens,))
