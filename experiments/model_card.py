@@ -68,7 +68,6 @@ def main() -> None:
         texts = {
             f"{arguments.test.name}, raw": corpus_at(arguments.test, Path(folder), tokenizer="moses"),
             "WikiText-2": corpus_at(restored, Path(folder)),
-            "WikiText-2, lines and words as published": corpus_at(arguments.wikitext, Path(folder)),
         }
         size, train, _ = trigram.read(arguments.corpus)
         counts, _ = trigram.perplexities(size, train, [rows_of(text, corpus) for text in texts.values()])
