@@ -496,7 +496,8 @@ def test_tokens_stay_as_they_are() -> None:
     ("item", "named"),
     [
         ("", "''"), (" \t\n", r"' \t\n'"), ([], "[]"), (None, "None"), (["a", ""], "['a', '']"), (["a", 5], "['a', 5]"),
-        ([["a"]], "[['a']]"), (0, "0"), ({"tokens": ["a", None]}, "{'tokens': ['a', None]}"), ({"text": " "}, "{'text': ' '}"),
+        ([["a"]], "[['a']]"), (0, "0"), ({"tokens": ["a", None]}, "{'tokens': ['a', None]}"),
+        ({"text": " "}, "{'text': ' '}"),
     ],
 )  # fmt: skip
 def test_what_is_no_sentence_is_refused(item: Any, named: str) -> None:

@@ -197,6 +197,14 @@ def test_a_fraction_of_the_data() -> None:
     assert len(fraction(examples, TrainConfig(train_fraction=1e-9))) == 1
 
 
+def test_a_fraction_uses_the_layers_of_the_whole(files: Path, tmp_path: Path) -> None:
+    train(files, tmp_path / "whole", "train.epochs=1")
+    before = set((files / "cache").iterdir())
+    train(files, tmp_path / "half", "train.epochs=1", "train.train_fraction=0.5", "train.seed=3")
+    assert set((files / "cache").iterdir()) == before
+    assert Run.open(tmp_path / "half").record["config"]["train"]["train_fraction"] == 0.5
+
+
 def test_an_epoch_reads_every_example_once_in_batches_of_about_one_length() -> None:
     rng = np.random.default_rng(0)
     examples = [Example((("w",) * int(rng.integers(1, 60)),)) for _ in range(1001)]

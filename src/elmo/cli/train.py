@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 
@@ -44,7 +44,7 @@ def train(
     if seeds > 1:
         _train_seeds(task, data, out, config, set or [], built, seeds, jobs)
         return
-    with _Bar() as bar, stopping() as stop:
+    with _Epochs() as bar, stopping() as stop:
         training = TaskTraining(found, built, found.read(data), out, data=str(data), resume=resume, report=bar)
         ended = training.train(stop)
     if not ended:
@@ -78,9 +78,9 @@ def _train_seeds(
     arguments = [task, str(data)]
     arguments += ["--config", str(config)] if config is not None else []
     arguments += [part for assignment in assignments for part in ("--set", assignment)]
-    with _Rows(numbers, built.train.epochs) as rows, stopping() as stop:
+    with _Seeds(numbers, built.train.epochs) as bars, stopping() as stop:
         side_by_side = jobs or (seeds if device.type == "cuda" else 1)
-        ended = train_seeds(arguments, out, numbers, side_by_side, stop, rows.told)
+        ended = train_seeds(arguments, out, numbers, side_by_side, stop, bars.told)
     if not ended:
         raise interrupted(out, 0)
     import json
@@ -91,8 +91,8 @@ def _train_seeds(
         print(f"{out / REPORT}: {part} {shown}, {seeds} seeds", file=sys.stderr)
 
 
-class _Bar:
-    """A bar over the batches of an epoch, on a terminal, and a line for every epoch."""
+class _Bars:
+    """Bars on a terminal, and lines that are printed above them."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -100,54 +100,53 @@ class _Bar:
 
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
-        self._task = self._bar.add_task("")
+        self._bars = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
 
-    def __enter__(self) -> "_Bar":
-        self._bar.start()
+    def __enter__(self) -> Self:
+        self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        self._bars.stop()
+
+
+class _Epochs(_Bars):
+    """A bar over the batches of an epoch, and a line for every epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._epoch = self._bars.add_task("")
 
     def began(self, epoch: int, batches: int) -> None:
         """An epoch begins."""
-        self._bar.reset(self._task, total=batches, description=f"epoch {epoch}")
+        self._bars.reset(self._epoch, total=batches, description=f"epoch {epoch}")
 
     def stepped(self, loss: float) -> None:
         """A batch is done."""
-        self._bar.advance(self._task)
+        self._bars.advance(self._epoch)
 
     def logged(self, values: Mapping[str, Any]) -> None:
         """An epoch is over."""
-        score, value = next((name[4:], value) for name, value in values.items() if name.startswith("dev_"))
+        name, score = _dev_score(values)
         seconds = values["train_seconds"] + values["dev_seconds"]
-        line = f"epoch {values['step']}: loss {values['loss']:.4f}, dev {score} {value:.2f}, {seconds:.1f} s"
+        line = f"epoch {values['step']}: loss {values['loss']:.4f}, dev {name} {score:.2f}, {seconds:.1f} s"
         self._console.print(line, markup=False)
 
 
-class _Rows:
-    """A bar for every seed, on a terminal."""
+class _Seeds(_Bars):
+    """A bar for every seed."""
 
     def __init__(self, seeds: list[int], epochs: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, console=console, disable=not console.is_terminal)
-        self._tasks = {seed: self._bar.add_task(f"seed {seed}", total=epochs) for seed in seeds}
-
-    def __enter__(self) -> "_Rows":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        super().__init__()
+        self._seeds = {seed: self._bars.add_task(f"seed {seed}", total=epochs) for seed in seeds}
 
     def told(self, logs: Mapping[int, list[dict[str, Any]]]) -> None:
         """How far each seed is, and its last score."""
         for seed, lines in logs.items():
-            last = next((value for name, value in (lines or [{}])[-1].items() if name.startswith("dev_")), None)
-            shown = f"seed {seed}" if last is None else f"seed {seed}, dev {last:.2f}"
-            self._bar.update(self._tasks[seed], completed=len(lines), description=shown)
+            shown = f"seed {seed}, dev {_dev_score(lines[-1])[1]:.2f}" if lines else f"seed {seed}"
+            self._bars.update(self._seeds[seed], completed=len(lines), description=shown)
+
+
+def _dev_score(values: Mapping[str, Any]) -> tuple[str, float]:
+    """The first of an epoch's scores: the one that models are chosen by."""
+    return next((name.removeprefix("dev_"), value) for name, value in values.items() if name.startswith("dev_"))

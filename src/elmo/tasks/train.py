@@ -116,8 +116,8 @@ class TaskTraining:
         saved = self._last(resume)
         labels = task.labels(self.splits["train"])
         torch.manual_seed(self.train_config.seed)
-        words, matrix = self._words()
-        frozen, bilm = self._elmo(cache)
+        words, matrix = self._words(splits)
+        frozen, bilm = self._elmo(splits, cache)
         self.model: TaskModel = folder.assemble(task, config, labels, words, matrix, frozen, bilm).to(self.device)
         self.trained = Trained(task, config, labels, words, self.model)
         self.optimizer = self._optimizer()
@@ -205,22 +205,22 @@ class TaskTraining:
 
     # Before the first epoch
 
-    def _words(self) -> tuple[list[str], Tensor | None]:
+    def _words(self, splits: Splits) -> tuple[list[str], Tensor | None]:
         """The words of the vector file: its first ones, and those of the data."""
         inputs = self.config.inputs
         if inputs.vectors is None:
             return [], None
-        used = {word for part in self.splits.values() for one in part for text in one.texts for word in text}
+        used = {word for part in splits.values() for one in part for text in one.texts for word in text}
         read = word_vectors.read(
             Path(inputs.vectors), inputs.max_words, {word.lower() for word in used} if inputs.lowercase else used
         )
         return read.words, torch.from_numpy(read.matrix)
 
-    def _elmo(self, cache: Path | None) -> tuple[FrozenLayers | None, BiLM | None]:
+    def _elmo(self, splits: Splits, cache: Path | None) -> tuple[FrozenLayers | None, BiLM | None]:
         elmo = self.config.inputs.elmo
         if elmo.placement != "none" and elmo.trainable:
             return None, load(elmo.model, device=str(self.device)).bilm.requires_grad_(True)
-        return prepare_layers(self.splits, self.config, self.device, cache), None
+        return prepare_layers(splits, self.config, self.device, cache), None
 
     def _learned(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
