@@ -72,7 +72,7 @@ class Stopping:
     def began(self, epoch: int, batches: int) -> None:
         pass
 
-    def stepped(self, loss: float) -> None:
+    def stepped(self) -> None:
         self.left -= 1
         if self.left == 0:
             self.stop.set()
@@ -186,6 +186,14 @@ def test_a_bilm_that_is_trained_has_a_rate_of_its_own(files: Path, tmp_path: Pat
     read = folder.read(tmp_path / "model", "cpu")
     for name, parameter in read.model.named_parameters():
         assert torch.equal(parameter, training.model.get_parameter(name)), name
+
+
+def test_a_loss_that_is_no_number_ends_the_run(files: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"^epoch \d+: loss (nan|inf) in the batch that begins with '.+'; try a lower train"
+    ):
+        train(files, tmp_path, "train.rate=1e30", "train.clip_norm=none", "train.epochs=20")
+    assert not (tmp_path / "model").exists()
 
 
 def test_a_fraction_of_the_data() -> None:

@@ -121,7 +121,7 @@ class _Epochs(_Bars):
         """An epoch begins."""
         self._bars.reset(self._epoch, total=batches, description=f"epoch {epoch}")
 
-    def stepped(self, loss: float) -> None:
+    def stepped(self) -> None:
         """A batch is done."""
         self._bars.advance(self._epoch)
 

@@ -88,6 +88,7 @@ class Texts:
     """A batch of token sequences, as `Inputs` wants it."""
 
     mask: Tensor  # (B, T)
+    lengths: Tensor  # (B,), on the CPU wherever the rest is
     words: Tensor | None = None  # (B, T) rows of the word table
     spelled: Tensor | None = None  # (U, C) characters of the distinct words
     places: Tensor | None = None  # (B, T) rows of `spelled`
@@ -98,7 +99,7 @@ class Texts:
         """The same on a device."""
         tensors: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         moved = {name: tensor.to(device) for name, tensor in tensors.items() if isinstance(tensor, Tensor)}
-        return Texts(**{**tensors, **moved})
+        return Texts(**{**tensors, **moved, "lengths": self.lengths})
 
 
 class Inputs(nn.Module):
@@ -153,8 +154,9 @@ class Inputs(nn.Module):
 
     def texts(self, sentences: Sequence[Tokens]) -> Texts:
         """A batch of sentences, none of them empty."""
-        longest = max(map(len, sentences))
-        mask = np.arange(longest) < np.array([len(sentence) for sentence in sentences])[:, None]
+        lengths = np.array([len(sentence) for sentence in sentences])
+        longest = int(lengths.max())
+        mask = np.arange(longest) < lengths[:, None]
         words = spelled = places = ids = layers = None
         if self.table is not None:
             words = torch.from_numpy(_padded([[self._row(word) for word in s] for s in sentences], longest))
@@ -169,7 +171,7 @@ class Inputs(nn.Module):
             else:
                 assert self.frozen is not None
                 layers = self.frozen.layers(sentences)
-        return Texts(torch.from_numpy(mask), words, spelled, places, layers, ids)
+        return Texts(torch.from_numpy(mask), torch.from_numpy(lengths), words, spelled, places, layers, ids)
 
     def forward(self, texts: Texts) -> Tensor:
         """x (B, T, dim), zeros where there is no token."""

@@ -35,6 +35,7 @@ from elmo.tasks.frozen import FrozenLayers, layers_folder
 from elmo.tasks.task import Example, Splits, Task, TaskModel
 
 CHECKPOINTS, MODEL = "checkpoints", "model"
+LOOK_EVERY = 50  # batches
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Report(Protocol):
     def began(self, epoch: int, batches: int) -> None:
         """An epoch begins."""
 
-    def stepped(self, loss: float) -> None:
+    def stepped(self) -> None:
         """A batch is done."""
 
     def logged(self, values: Mapping[str, Any]) -> None:
@@ -180,7 +181,7 @@ class TaskTraining:
         self.model.train()
         for group in self.optimizer.param_groups:
             group["lr"] = self.progress.rate * group["share"]
-        total = 0.0
+        losses: list[Tensor] = []
         for number, rows in enumerate(groups):
             if stop.is_set():
                 return None
@@ -192,16 +193,24 @@ class TaskTraining:
             self._clip()
             self.optimizer.step()
             self._follow()
-            value = float(loss.detach())
-            if not np.isfinite(value):
-                raise DataError(
-                    f"epoch {epoch + 1}: loss {value} in the batch that begins with "
-                    f"{' '.join(examples[0].texts[0][:12])!r}; try a lower train.rate or train.clip_norm"
-                )
-            total += value * len(rows)
+            losses.append(loss.detach())
+            if number % LOOK_EVERY == 0:
+                self._check(losses[-LOOK_EVERY:], groups[: number + 1])
             if self.report:
-                self.report.stepped(value)
-        return total / len(self.splits["train"])
+                self.report.stepped()
+        self._check(losses, groups)
+        sizes = torch.tensor([len(rows) for rows in groups], dtype=torch.float64)
+        return float((torch.stack(losses).double().cpu() * sizes).sum() / sizes.sum())
+
+    def _check(self, losses: list[Tensor], groups: list[list[int]]) -> None:
+        """Losses that are no numbers end the run. Looking at one makes the CPU wait for the GPU: now and then only."""
+        for value, rows in zip(torch.stack(losses).tolist(), groups[-len(losses) :], strict=True):
+            if not np.isfinite(value):
+                text = " ".join(self.splits["train"][rows[0]].texts[0][:12])
+                raise DataError(
+                    f"epoch {self.progress.epoch + 1}: loss {value} in the batch that begins with {text!r}; "
+                    f"try a lower train.rate or train.clip_norm"
+                )
 
     # Before the first epoch
 

@@ -1,6 +1,6 @@
 """VECTORS ─▶ VECTORS IN CONTEXT: the task's own recurrent network, packed, so that padding is never read.
 
-x (B, T, I), mask (B, T) ─▶ (B, T, 2H)
+x (B, T, I), lengths (B,) ─▶ (B, T, 2H)
 """
 
 import torch
@@ -28,9 +28,11 @@ class BiLSTM(nn.Module):
             if "bias_ih" in name:
                 parameter.data[hidden : 2 * hidden] = 1.0  # the forget gate's: remember at first
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Every token in the context of its sequence; zeros where there is no token. No sequence may be empty."""
-        lengths = mask.sum(dim=1).cpu()
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Every token in the context of its sequence; zeros where there is no token. No sequence may be empty.
+
+        The lengths are on the CPU: asking a GPU for them would make every step wait.
+        """
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         read: PackedSequence = self.lstm(packed)[0]
         return pad_packed_sequence(read, batch_first=True, total_length=x.shape[1])[0]

@@ -61,7 +61,7 @@ class Tagger(TaskModel):
         return [spans_of([self.labels[number] for number in path]) for path in paths]
 
     def _scores(self, text: Texts) -> Tensor:
-        hidden = self.encoder(self.dropout(self.inputs(text)), text.mask)
+        hidden = self.encoder(self.dropout(self.inputs(text)), text.lengths)
         scores: Tensor = self.scores(self.inputs.at_output(self.dropout(hidden), text))
         return scores
 

@@ -72,8 +72,8 @@ class Esim(TaskModel):
         from_b, from_a = align(a, premise.mask, b, hypothesis.mask)
         v = torch.cat(
             [
-                pool(self._composed(a, from_b, premise.mask), premise.mask),
-                pool(self._composed(b, from_a, hypothesis.mask), hypothesis.mask),
+                pool(self._composed(a, from_b, premise), premise.mask),
+                pool(self._composed(b, from_a, hypothesis), hypothesis.mask),
             ],
             dim=1,
         )  # (B, 8H)
@@ -82,14 +82,14 @@ class Esim(TaskModel):
 
     def _read(self, text: Texts) -> Tensor:
         """Every token in its own sentence's context."""
-        hidden = self.encoder(self.token_dropout(self.inputs(text)), text.mask)
+        hidden = self.encoder(self.token_dropout(self.inputs(text)), text.lengths)
         return self.inputs.at_output(hidden, text)
 
-    def _composed(self, own: Tensor, other: Tensor, mask: Tensor) -> Tensor:
+    def _composed(self, own: Tensor, other: Tensor, text: Texts) -> Tensor:
         """Every token and what the other sentence says of it, in context again: (B, T, 2H)."""
         enhanced = torch.cat([own, other, own - other, own * other], dim=-1)
         projected = torch.relu(self.projection(enhanced))
-        composed: Tensor = self.composition(self.token_dropout(projected), mask)
+        composed: Tensor = self.composition(self.token_dropout(projected), text.lengths)
         return composed
 
 

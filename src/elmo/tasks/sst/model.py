@@ -84,10 +84,10 @@ class BCN(TaskModel):
 
     def _scores(self, text: Texts) -> Tensor:
         """(B, K)."""
-        encoded = self.encoder(self.prenet(self.inputs(text)), text.mask)
+        encoded = self.encoder(self.prenet(self.inputs(text)), text.lengths)
         x = self.inputs.at_output(encoded, text)
         context = biattention(x, text.mask)
-        integrated = self.integrator(torch.cat([x, x - context, x * context], dim=-1), text.mask)  # (B, T, 2H)
+        integrated = self.integrator(torch.cat([x, x - context, x * context], dim=-1), text.lengths)  # (B, T, 2H)
         scores: Tensor = self.scores(self.pooling(integrated, text.mask))
         return scores
 
