@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
+from elmo.tasks.reading import text_of
 from elmo.tasks.task import Example, Splits
-from elmo.text.tokens import words
 
 
 def read(folder: Path) -> Splits:
@@ -20,7 +20,7 @@ def read_file(path: Path) -> list[Example]:
     examples: list[Example] = []
     tokens: list[str] = []
     tags: list[str] = []
-    for number, line in enumerate([*path.read_text(encoding="utf-8").splitlines(), ""], 1):
+    for number, line in enumerate([*text_of(path).splitlines(), ""], 1):
         columns = line.split("\t")
         if not line and tokens:
             examples.append(Example((tuple(tokens),), tuple(tags)))
@@ -36,13 +36,6 @@ def read_file(path: Path) -> list[Example]:
 
 def labels(examples: Sequence[Example]) -> list[str]:
     return sorted({tag for example in examples for tag in example.gold})
-
-
-def parse(item: Any) -> Example:
-    tokens = tuple(words(item)) if isinstance(item, str) else tuple(item)
-    if not tokens:
-        raise DataError(f"{item!r}: expected a sentence, or a list of tokens")
-    return Example((tokens,))
 
 
 def show(example: Example, found: Sequence[str]) -> dict[str, Any]:

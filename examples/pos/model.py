@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from elmo.tasks.inputs import Inputs, InputsConfig, Texts
 from elmo.tasks.layers.encoder import BiLSTM
+from elmo.tasks.reading import parse_sentence
 from elmo.tasks.task import Task, TaskModel
 from elmo.tasks.train import TrainConfig
 
@@ -49,4 +50,4 @@ class Tagger(TaskModel):
         return [[self.labels[k] for k in row[:length]] for row, length in zip(best, lengths, strict=True)]
 
 
-TASK = Task("pos", PosConfig, data.read, data.labels, Tagger, metric.score, data.parse, data.show)
+TASK = Task("pos", PosConfig, data.read, data.labels, Tagger, metric.score, parse_sentence, data.show)

@@ -14,6 +14,7 @@ from elmo.errors import ConfigError, DataError
 from elmo.tasks import folder
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig
+from elmo.tasks.reading import parse_sentence
 from elmo.tasks.sst import data, metric
 from elmo.tasks.sst.model import BCN, TASK, Maxout, Pooling, SstConfig, biattention
 from elmo.tasks.task import Example, task_named
@@ -164,14 +165,14 @@ def test_the_treebank(tmp_path: Path) -> None:
 def test_a_sentence_to_predict_from_is_text_tokens_or_an_object() -> None:
     tokens = ("Not", "bad", ".")
     for item in ("Not bad.", list(tokens), tokens, {"text": "Not bad."}, {"tokens": list(tokens)}):
-        assert data.parse(item) == Example((tokens,))
+        assert parse_sentence(item) == Example((tokens,))
 
 
 @pytest.mark.parametrize("item", ["", " ", [], {}, {"tokens": []}, {"tokens": 3}, 3, None, ["a", ""], ["a", 3], "\x00"])
 def test_what_is_no_sentence_is_refused(item: Any) -> None:
     message = f"{item!r}: expected a sentence, a list of tokens, or an object with 'text' or 'tokens'"
     with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
-        data.parse(item)
+        parse_sentence(item)
 
 
 def test_an_answer_is_shown_with_its_name() -> None:
@@ -326,7 +327,7 @@ def test_eight_sentences_are_learned_kept_and_read(tmp_path: Path, placement: st
     assert (read.task, read.config, read.labels) == (TASK, config, ["0", "1", "2", "3", "4"])
     assert read.scores == {"dev": {"accuracy": 100.0}, "test": {"accuracy": 100.0}}
     assert answers(read.model, EIGHT, 3, torch.device("cpu")) == gold
-    asked = [*EIGHT, data.parse("A charming, rather dull second reel.")]
+    asked = [*EIGHT, parse_sentence("A charming, rather dull second reel.")]
     texts = [example.texts[0] for example in asked]
     with torch.no_grad():
         kept, again = (model._scores(model.inputs.texts(texts)) for model in (training.model.eval(), read.model))

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elmo.errors import DataError
+from elmo.tasks.reading import parts_in, text_of
 from elmo.tasks.task import Example, Splits
-from elmo.text.tokens import words
 
 PARTS = {
     "train": ("train.txt", "eng.train", "train.conll", "wnut17train.conll"),
@@ -34,13 +34,7 @@ class Span(NamedTuple):
 
 def read(folder: Path) -> Splits:
     """The parts of a folder, by the names of CoNLL-2003, of WNUT-17, or train, dev and test."""
-    found = {
-        part: next((folder / name for name in names if (folder / name).is_file()), None)
-        for part, names in PARTS.items()
-    }
-    if found["train"] is None and found["test"] is None:
-        raise DataError(f"{folder}: none of {', '.join(name for names in PARTS.values() for name in names)} in it")
-    return {part: read_file(path) for part, path in found.items() if path is not None}
+    return {part: read_file(path) for part, path in parts_in(folder, PARTS).items()}
 
 
 def read_file(path: Path) -> list[Example]:
@@ -62,14 +56,8 @@ def read_file(path: Path) -> list[Example]:
 
 def _sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The number of each sentence's first line, and its lines; the line that begins a document ends one, too."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     lines: list[str] = []
-    for number, line in enumerate([*text.split("\n"), ""], 1):
+    for number, line in enumerate([*text_of(path).split("\n"), ""], 1):
         if line.strip(" \t") and not line.startswith("-DOCSTART-"):
             lines.append(line)
         elif lines:
@@ -120,15 +108,6 @@ def legal(before: str | None, after: str | None) -> bool:
     if after is None or after[0] not in "IL":
         return not inside
     return inside and before is not None and before[2:] == after[2:]
-
-
-def parse(item: Any) -> Example:
-    """Raw text, a list of tokens, or an object with one of them as "text" or "tokens"."""
-    given = (item.get("tokens") or item.get("text")) if isinstance(item, dict) else item
-    tokens = tuple(words(given)) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) else ()
-    if not tokens or not all(isinstance(token, str) and token for token in tokens):
-        raise DataError(f"{item!r}: expected a sentence, a list of tokens, or an object with 'text' or 'tokens'")
-    return Example((tokens,))
 
 
 def show(example: Example, found: Sequence[Span]) -> dict[str, Any]:

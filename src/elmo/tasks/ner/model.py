@@ -12,6 +12,7 @@ from elmo.tasks.layers.crf import CRF
 from elmo.tasks.layers.encoder import BiLSTM
 from elmo.tasks.ner import data, metric
 from elmo.tasks.ner.data import Span, spans_of, tags_of
+from elmo.tasks.reading import parse_sentence
 from elmo.tasks.task import Task, TaskModel
 from elmo.tasks.train import TrainConfig
 
@@ -66,4 +67,4 @@ class Tagger(TaskModel):
         return scores
 
 
-TASK = Task("ner", NerConfig, data.read, data.labels, Tagger, metric.score, data.parse, data.show)
+TASK = Task("ner", NerConfig, data.read, data.labels, Tagger, metric.score, parse_sentence, data.show)

@@ -14,6 +14,7 @@ from typing import Any
 
 from elmo.errors import DataError
 from elmo.tasks.frozen import Tokens
+from elmo.tasks.reading import parts_in
 from elmo.tasks.task import Example, Splits
 from elmo.text.tokens import words
 
@@ -34,13 +35,7 @@ _SPLIT_OFF = re.compile(r"(?<=\w) +(n't|'(?:s|t|m|d|re|ve|ll))(?!\w)", re.IGNORE
 
 def read(folder: Path) -> Splits:
     """The parts of a folder, by the names of the official files, of the subset, or train, dev and test."""
-    found = {
-        part: next((folder / name for name in names if (folder / name).is_file()), None)
-        for part, names in PARTS.items()
-    }
-    if not any(found.values()):
-        raise DataError(f"{folder}: none of {', '.join(name for names in PARTS.values() for name in names)} in it")
-    return {part: read_file(path) for part, path in found.items() if path is not None}
+    return {part: read_file(path) for part, path in parts_in(folder, PARTS).items()}
 
 
 def read_file(path: Path) -> list[Example]:

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
+from elmo.tasks.reading import parts_in, text_of
 from elmo.tasks.task import Example, Splits
-from elmo.text.tokens import words
 
+PARTS = {part: (f"{part}.txt",) for part in ("train", "dev", "test")}
 NAMES = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"}
 
 _PIECE = re.compile(r"[()]|[^() \t\r]+")  # a no-break space stays: the treebank has three inside of tokens
@@ -24,11 +25,7 @@ _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[
 
 def read(folder: Path) -> Splits:
     """The parts of a folder, train.txt, dev.txt and test.txt: phrases of the first, sentences of the others."""
-    paths = {part: folder / f"{part}.txt" for part in ("train", "dev", "test")}
-    found = {part: path for part, path in paths.items() if path.is_file()}
-    if not found:
-        raise DataError(f"{folder}: none of {', '.join(path.name for path in paths.values())} in it")
-    return {part: read_file(path, phrases=part == "train") for part, path in found.items()}
+    return {part: read_file(path, phrases=part == "train") for part, path in parts_in(folder, PARTS).items()}
 
 
 def read_file(path: Path, phrases: bool) -> list[Example]:
@@ -39,13 +36,7 @@ def read_file(path: Path, phrases: bool) -> list[Example]:
 
 
 def _trees(path: Path) -> Iterator[list[Example]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text_of(path).split("\n"), 1):
         if line.strip():
             yield phrases_of(line, f"{path}:{number}")
 
@@ -89,16 +80,6 @@ def _unescaped(word: str) -> str:
 def labels(examples: Sequence[Example]) -> list[str]:
     """All five, whatever the examples are."""
     return list(NAMES)
-
-
-def parse(item: Any) -> Example:
-    """Raw text, a list of tokens, or an object with one of them as "text" or "tokens"."""
-    given = (item.get("tokens") or item.get("text")) if isinstance(item, dict) else item
-    if isinstance(given, str):
-        given = words(given)
-    if not isinstance(given, list | tuple) or not given or not all(isinstance(word, str) and word for word in given):
-        raise DataError(f"{item!r}: expected a sentence, a list of tokens, or an object with 'text' or 'tokens'")
-    return Example((tuple(given),))
 
 
 def show(example: Example, found: str) -> dict[str, Any]:

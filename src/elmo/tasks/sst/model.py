@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from elmo.errors import ConfigError
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.encoder import BiLSTM, masked_softmax
+from elmo.tasks.reading import parse_sentence
 from elmo.tasks.sst import data, metric
 from elmo.tasks.task import Task, TaskModel
 from elmo.tasks.train import TrainConfig
@@ -130,4 +131,4 @@ class Maxout(nn.Module):
         return values.view(len(x), -1, self.pool).amax(dim=2)
 
 
-TASK = Task("sst", SstConfig, data.read, data.labels, BCN, metric.score, data.parse, data.show)
+TASK = Task("sst", SstConfig, data.read, data.labels, BCN, metric.score, parse_sentence, data.show)

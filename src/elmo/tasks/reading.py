@@ -1,0 +1,39 @@
+"""WHAT READERS SHARE: the files of a data folder, their text, and a sentence to predict from."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from elmo.errors import DataError
+from elmo.tasks.task import Example
+from elmo.text.tokens import words
+
+
+def parts_in(folder: Path, names: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    """The file of each part that is there, under the first of its names."""
+    found = {
+        part: next((folder / name for name in some if (folder / name).is_file()), None) for part, some in names.items()
+    }
+    if not any(found.values()):
+        raise DataError(f"{folder}: none of {', '.join(name for some in names.values() for name in some)} in it")
+    return {part: path for part, path in found.items() if path is not None}
+
+
+def text_of(path: Path) -> str:
+    """The whole of a UTF-8 file."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def parse_sentence(item: Any) -> Example:
+    """Raw text, a list of tokens, or an object with one of them as "text" or "tokens"."""
+    given = (item.get("tokens") or item.get("text")) if isinstance(item, dict) else item
+    if isinstance(given, str):
+        given = words(given)
+    if not isinstance(given, list | tuple) or not given or not all(isinstance(word, str) and word for word in given):
+        raise DataError(f"{item!r}: expected a sentence, a list of tokens, or an object with 'text' or 'tokens'")
+    return Example((tuple(given),))
