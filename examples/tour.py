@@ -111,7 +111,7 @@ def to_a_file(model: str | None) -> None:
         text, vectors = Path(folder) / "sentences.txt", Path(folder) / "vectors.hdf5"
         text.write_text("\n".join(QUERIES + SENTENCES) + "\n", encoding="utf-8")
         chosen = ["--model", model] if model else []
-        print(f"  $ elmo embed sentences.txt vectors.hdf5 {' '.join(chosen)}")
+        print("  $", *["elmo", "embed", text.name, vectors.name, *chosen])
         app(["embed", str(text), str(vectors), *chosen], standalone_mode=False)
         with h5py.File(vectors) as file:
             print(f'  vectors.hdf5 ({vectors.stat().st_size:,} bytes): "0" {file["0"].shape}, "1" {file["1"].shape}, …')
