@@ -5,6 +5,7 @@ OUT/report.json    each seed's scores, their mean and standard deviation
 """
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def train_seeds(
         while (waiting or running) and not stop.is_set():
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
-                running[seed] = _start(arguments, out / f"seed-{seed}", seed)
+                running[seed] = _start(arguments, out / f"seed-{seed}", seed, jobs)
             time.sleep(0.2)
             for seed, process in list(running.items()):
                 if process.poll() is None:
@@ -82,11 +83,15 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else 0.0}
 
 
-def _start(arguments: Sequence[str], out: Path, seed: int) -> subprocess.Popen[bytes]:
+def _start(arguments: Sequence[str], out: Path, seed: int, jobs: int) -> subprocess.Popen[bytes]:
+    """A seed's process, with its share of the cores: more threads than cores would wait for each other."""
     out.mkdir(parents=True, exist_ok=True)
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))}
     command = [sys.executable, "-m", "elmo", "train", *arguments, str(out), "--set", f"train.seed={seed}", "--resume"]
     with (out / "log.txt").open("ab") as log:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=threads | dict(os.environ)
+        )
 
 
 def _record(folder: Path) -> dict[str, Any]:
