@@ -1,0 +1,49 @@
+"""Tasks on a GPU: the layers stay there, a run resumes, and its model answers on a CPU as it did there."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from elmo.embed.embedder import Embedder
+from elmo.run import Run
+from elmo.tasks.frozen import FrozenLayers
+from elmo.tasks.ner.model import TASK
+from elmo.tasks.predict import load_task
+from elmo.tasks.train import TaskTraining
+from embedders import fresh, pretrained
+from tasks.road import recipe, splits, write_elmo, write_vectors
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def test_layers_are_looked_up_on_the_device(tmp_path: Path) -> None:
+    sentences = [("The", "cat", "sat"), ("Dogs", "bark", "at", "night", ".")]
+    layers = FrozenLayers(Embedder(pretrained(), device="cuda"), sentences, tmp_path)
+    assert layers._on_device is not None and layers._on_device.is_cuda
+    for texts in (sentences[::-1], [sentences[0], ("something", "new")]):
+        found = layers.layers(texts)
+        assert found.activations.is_cuda and found.mask.is_cuda
+        for row, sentence in enumerate(texts):
+            ours = found.activations[:, row, : len(sentence)].cpu().numpy()
+            assert np.abs(ours - fresh(sentence)).max() < 2e-3
+            assert not found.activations[:, row, len(sentence) :].any()
+
+
+@pytest.mark.parametrize("change", ["inputs.elmo.placement=both", "inputs.elmo.trainable=true"])
+def test_a_task_is_trained_and_answers_on_a_cpu_as_on_the_device(change: str, tmp_path: Path) -> None:
+    changes = [
+        f"inputs.elmo.model={write_elmo(tmp_path / 'elmo')}", f"inputs.vectors={write_vectors(tmp_path / 'glove.txt')}",
+        "train.device=cuda", "train.epochs=20", "dropout=0", change,
+    ]  # fmt: skip
+    training = TaskTraining(TASK, recipe(*changes), splits(40, 12, 12), tmp_path / "run", cache=tmp_path / "cache")
+    assert training.train()
+    scores = Run.open(tmp_path / "run").record["scores"]
+    assert scores["dev"]["f1"] > 80
+    items = [list(example.texts[0]) for example in splits()["test"]]
+    on_cpu, on_device = (load_task(tmp_path / "run" / "model", device).predict(items) for device in ("cpu", "cuda"))
+    assert on_cpu == on_device
