@@ -190,6 +190,12 @@ def test_layers_are_computed_once_and_kept(tmp_path: Path, monkeypatch: pytest.M
         assert error < 2e-3
 
 
+def test_how_far_it_is_is_told(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    FrozenLayers(embedder(), SENTENCES, tmp_path, lambda done, of: told.append((done, of)))
+    assert told == [(3, 9), (8, 9), (9, 9)]
+
+
 def test_other_texts_and_other_models_have_files_of_their_own(tmp_path: Path) -> None:
     FrozenLayers(embedder(), SENTENCES, tmp_path)
     FrozenLayers(embedder(), SENTENCES[:2], tmp_path)

@@ -19,13 +19,14 @@ from elmo.embed.embedder import load
 from elmo.errors import ConfigError, DataError
 from elmo.model.layers import Layers
 from elmo.tasks import folder, word_vectors
+from elmo.tasks.batches import answers, texts_of
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import Texts
 from elmo.tasks.layers.encoder import BiLSTM
 from elmo.tasks.snli import data, metric
 from elmo.tasks.snli.model import TASK, Esim, SnliConfig, align, pool
 from elmo.tasks.task import Example, task_named
-from elmo.tasks.train import TaskTraining, answers, texts_of
+from elmo.tasks.train import TaskTraining
 from embedders import write_model
 from shared_files import SHARED, needs_shared
 

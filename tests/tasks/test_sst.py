@@ -12,13 +12,14 @@ import torch
 
 from elmo.errors import ConfigError, DataError
 from elmo.tasks import folder
+from elmo.tasks.batches import answers
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig
 from elmo.tasks.reading import parse_sentence
 from elmo.tasks.sst import data, metric
 from elmo.tasks.sst.model import BCN, TASK, Maxout, Pooling, SstConfig, biattention
 from elmo.tasks.task import Example, task_named
-from elmo.tasks.train import TaskTraining, TrainConfig, answers
+from elmo.tasks.train import TaskTraining, TrainConfig
 from embedders import assert_close, embedder, write_model
 from shared_files import SHARED, needs_shared
 

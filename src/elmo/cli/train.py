@@ -74,7 +74,8 @@ def _train_seeds(
 
     numbers = list(range(built.train.seed, built.train.seed + seeds))
     device = device_named(built.train.device)
-    prepare_layers(task_named(task).read(data), built, device)  # once, for all seeds
+    with _Epochs() as bar:  # once, for all seeds
+        prepare_layers(task_named(task).read(data), built, device, report=bar)
     arguments = [task, str(data)]
     arguments += ["--config", str(config)] if config is not None else []
     arguments += [part for assignment in assignments for part in ("--set", assignment)]
@@ -116,6 +117,10 @@ class _Epochs(_Bars):
     def __init__(self) -> None:
         super().__init__()
         self._epoch = self._bars.add_task("")
+
+    def prepared(self, done: int, of: int) -> None:
+        """So many tokens have their layers."""
+        self._bars.update(self._epoch, completed=done, total=of, description="layers")
 
     def began(self, epoch: int, batches: int) -> None:
         """An epoch begins."""

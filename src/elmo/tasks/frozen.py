@@ -4,7 +4,7 @@ $ELMO_CACHE/layers/MODEL-TEXTS.npy    (tokens, L+1, 2D) in float16, memory-mappe
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +23,20 @@ Stored = npt.NDArray[np.float16]
 
 
 class FrozenLayers:
-    """The layers of any text: those it was made for are looked up, others are computed."""
+    """The layers of any text: those it was made for are looked up, others are computed.
 
-    def __init__(self, embedder: Embedder, texts: Iterable[Tokens] = (), folder: Path | None = None) -> None:
+    `told` hears how many tokens are done, and of how many, while those of `texts` are computed.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        texts: Iterable[Tokens] = (),
+        folder: Path | None = None,
+        told: Callable[[int, int], None] = lambda done, of: None,
+    ) -> None:
         self.embedder = embedder
+        self._told = told
         distinct = list(dict.fromkeys(texts))
         lengths = [len(text) for text in distinct]
         starts = np.cumsum([0, *lengths])
@@ -89,6 +99,7 @@ class FrozenLayers:
         for array in self.embedder.embed(texts, dtype="float16"):
             into[place : place + array.shape[1]] = array.transpose(1, 0, 2)
             place += array.shape[1]
+            self._told(place, len(into))
 
 
 def layers_folder() -> Path:

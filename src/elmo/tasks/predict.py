@@ -8,9 +8,9 @@ import torch
 
 from elmo.errors import DataError
 from elmo.tasks import folder
+from elmo.tasks.batches import answers
 from elmo.tasks.folder import Trained
 from elmo.tasks.task import Example, Task
-from elmo.tasks.train import answers
 from elmo.text.batches import consecutive
 
 BATCH = 64  # examples that are computed together

@@ -30,6 +30,7 @@ from elmo.model.bilm import BiLM
 from elmo.model.device import device_named
 from elmo.run import RECORD, Run
 from elmo.tasks import folder, word_vectors
+from elmo.tasks.batches import answers, batches, fraction, texts_of
 from elmo.tasks.folder import Trained
 from elmo.tasks.frozen import FrozenLayers, layers_folder
 from elmo.tasks.task import Example, Splits, Task, TaskModel
@@ -70,6 +71,9 @@ class TrainConfig:
 
 class Report(Protocol):
     """What is told of a run while it goes on."""
+
+    def prepared(self, done: int, of: int) -> None:
+        """So many tokens have their layers."""
 
     def began(self, epoch: int, batches: int) -> None:
         """An epoch begins."""
@@ -112,7 +116,7 @@ class TaskTraining:
         for part in ("train", "dev"):
             if not splits.get(part):
                 raise DataError(f"{data}: no {part} part; training needs examples to learn from and to choose by")
-        self.splits = {**splits, "train": fraction(splits["train"], self.train_config)}
+        self.splits = {**splits, "train": fraction(splits["train"], config.train.train_fraction, config.train.seed)}
         self.device = device_named(self.train_config.device)
         saved = self._last(resume)
         labels = task.labels(self.splits["train"])
@@ -229,7 +233,7 @@ class TaskTraining:
         elmo = self.config.inputs.elmo
         if elmo.placement != "none" and elmo.trainable:
             return None, load(elmo.model, device=str(self.device)).bilm.requires_grad_(True)
-        return prepare_layers(splits, self.config, self.device, cache), None
+        return prepare_layers(splits, self.config, self.device, cache, self.report), None
 
     def _learned(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
@@ -327,13 +331,16 @@ class TaskTraining:
         Run(self.out).add(best_epoch=self.progress.best_epoch, scores=scores)
 
 
-def prepare_layers(splits: Splits, config: Any, device: torch.device, cache: Path | None = None) -> FrozenLayers | None:
+def prepare_layers(
+    splits: Splits, config: Any, device: torch.device, cache: Path | None = None, report: Report | None = None
+) -> FrozenLayers | None:
     """The layers of all texts by the config's biLM, computed now unless they are in the cache; if it is frozen."""
     elmo = config.inputs.elmo
     if elmo.placement == "none" or elmo.trainable:
         return None
     texts = (text for part in splits.values() for example in part for text in example.texts)
-    return FrozenLayers(load(elmo.model, device=str(device)), texts, cache or layers_folder())
+    told = {"told": report.prepared} if report else {}
+    return FrozenLayers(load(elmo.model, device=str(device)), texts, cache or layers_folder(), **told)
 
 
 class _Swapped:
@@ -354,44 +361,6 @@ class _Swapped:
             kept = parameter.detach().clone()
             parameter.copy_(value)
             value.copy_(kept)
-
-
-def fraction(examples: Sequence[Example], config: TrainConfig) -> Sequence[Example]:
-    """The share of the training part that is asked for, drawn with the seed."""
-    if config.train_fraction == 1:
-        return examples
-    count = max(1, round(config.train_fraction * len(examples)))
-    rows = np.random.default_rng([config.seed, len(examples)]).choice(len(examples), count, replace=False)
-    return [examples[row] for row in sorted(rows)]
-
-
-def batches(examples: Sequence[Example], size: int, rng: np.random.Generator) -> list[list[int]]:
-    """Rows of examples of about equal length in batches, in random order: an epoch."""
-    lengths = np.array([sum(map(len, example.texts)) for example in examples], dtype=float)
-    order = np.argsort(lengths * rng.uniform(0.9, 1.1, len(lengths)), kind="stable")
-    groups = [order[first : first + size].tolist() for first in range(0, len(order), size)]
-    return [groups[k] for k in rng.permutation(len(groups))]
-
-
-def texts_of(model: TaskModel, examples: Sequence[Example], device: torch.device) -> list[Any]:
-    """A batch's first sequences, its second, …, as the model reads them."""
-    columns = zip(*(example.texts for example in examples), strict=True)
-    return [model.inputs.texts(column).to(device) for column in columns]
-
-
-@torch.no_grad()
-def answers(model: TaskModel, examples: Sequence[Example], batch_size: int, device: torch.device) -> list[Any]:
-    """An answer for each example, in order; batches are of about equal length."""
-    was_training = model.training
-    model.eval()
-    order = sorted(range(len(examples)), key=lambda row: -sum(map(len, examples[row].texts)))
-    found: dict[int, Any] = {}
-    for first in range(0, len(order), batch_size):
-        rows = order[first : first + batch_size]
-        given = model.answers(texts_of(model, [examples[row] for row in rows], device))
-        found.update(zip(rows, given, strict=True))
-    model.train(was_training)
-    return [found[row] for row in range(len(examples))]
 
 
 def _without(values: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
