@@ -73,9 +73,16 @@ def kill_after(checkpoint: Path, arguments: list[str]) -> None:
     until = time.monotonic() + 120
     while not checkpoint.exists() and time.monotonic() < until:
         time.sleep(0.001)
-    os.killpg(process.pid, signal.SIGKILL)
+    for pid in family(process.pid):
+        os.kill(pid, signal.SIGKILL)
     process.wait()
     assert checkpoint.exists()
+
+
+def family(pid: int) -> list[int]:
+    """A process and all that it started: torchrun's workers have sessions of their own."""
+    children = [file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [pid, *(grandchild for some in children for child in some for grandchild in family(int(child)))]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
