@@ -29,11 +29,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
 )
-VERBS = (
-    *(embed, info, convert, prepare, pretrain, perplexity, finetune, plot, score),
-    *(train, evaluate, predict, check),
-)
-for verb in VERBS:
+for verb in (
+    embed, info, convert, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict, check,
+):  # fmt: skip
     app.command()(verb)
 
 

@@ -20,6 +20,7 @@ from elmo.config import build
 from elmo.embed.embedder import Embedder, load
 from elmo.errors import ConfigError, WeightsError
 from elmo.model.bilm import BiLM
+from elmo.model.device import device_named
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import Inputs
 from elmo.tasks.task import Task, TaskModel, task_named
@@ -99,7 +100,7 @@ def read(folder: Path, device: str = "auto", task: Task | None = None) -> Traine
         wrong = sorted(found ^ set(model.state_dict()))[0]
         raise WeightsError(f"{folder / WEIGHTS}: {wrong!r} is in one of it and {CONFIG}, not in both")
     model.load_state_dict(state, strict=False)
-    where = embedder.device if embedder is not None else _device(device)
+    where = embedder.device if embedder is not None else device_named(device)
     return Trained(task, config, record["labels"], words, model.to(where).eval(), record["scores"])
 
 
@@ -124,9 +125,3 @@ def _elmo(folder: Path, facts: dict[str, Any] | None, device: str) -> Embedder |
     if facts.get("fingerprint", embedder.fingerprint()) != embedder.fingerprint():
         raise WeightsError(f"{folder}: was trained with another model {name!r} than the one here; train it again")
     return embedder
-
-
-def _device(name: str) -> torch.device:
-    from elmo.model.device import device_named
-
-    return device_named(name)

@@ -33,7 +33,7 @@ class FrozenLayers:
         embedder: Embedder,
         texts: Iterable[Tokens] = (),
         folder: Path | None = None,
-        told: Callable[[int, int], None] = lambda done, of: None,
+        told: Callable[[int, int], None] | None = None,
     ) -> None:
         self.embedder = embedder
         self._told = told
@@ -99,7 +99,8 @@ class FrozenLayers:
         for array in self.embedder.embed(texts, dtype="float16"):
             into[place : place + array.shape[1]] = array.transpose(1, 0, 2)
             place += array.shape[1]
-            self._told(place, len(into))
+            if self._told is not None:
+                self._told(place, len(into))
 
 
 def layers_folder() -> Path:

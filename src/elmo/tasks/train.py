@@ -202,7 +202,7 @@ class TaskTraining:
                 self._check(losses[-LOOK_EVERY:], groups[: number + 1])
             if self.report:
                 self.report.stepped()
-        self._check(losses, groups)
+        self._check(losses[-LOOK_EVERY:], groups)
         sizes = torch.tensor([len(rows) for rows in groups], dtype=torch.float64)
         return float((torch.stack(losses).double().cpu() * sizes).sum() / sizes.sum())
 
@@ -339,8 +339,8 @@ def prepare_layers(
     if elmo.placement == "none" or elmo.trainable:
         return None
     texts = (text for part in splits.values() for example in part for text in example.texts)
-    told = {"told": report.prepared} if report else {}
-    return FrozenLayers(load(elmo.model, device=str(device)), texts, cache or layers_folder(), **told)
+    told = report.prepared if report else None
+    return FrozenLayers(load(elmo.model, device=str(device)), texts, cache or layers_folder(), told)
 
 
 class _Swapped:

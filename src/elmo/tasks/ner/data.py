@@ -18,8 +18,6 @@ PARTS = {
     "dev": ("dev.txt", "valid.txt", "eng.testa", "dev.conll", "emerging.dev.conll"),
     "test": ("test.txt", "eng.testb", "test.conll", "emerging.test.annotated"),
 }
-
-
 _BLANKS = re.compile("[ \t]+")  # and no others: a token may hold a no-break space
 _TAG = re.compile("O|[BIELSU]-.+")
 
