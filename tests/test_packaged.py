@@ -2,7 +2,6 @@
 
 import json
 import math
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from embedders import assert_close, read_arrays
 from embedders import elmo as command
 from models import datasets
 from numpy_reference import Reference
-from shared_files import SHARED, needs_shared
+from shared_files import needs_shared, unpacked
 
 ENGLISH = FOLDER / DEFAULT
 SENTENCE = ["The", "bank", "raised", "its", "interest", "rates", ",", "said", "Dr.", "Müller", "."]
@@ -112,9 +111,7 @@ def test_its_layers_tell_senses_apart(model: elmo.Embedder) -> None:
 @needs_shared
 def test_its_perplexity_is_what_it_was(tmp_path: Path) -> None:
     """Full softmax, state carried, the first 20,000 tokens of text it never saw: as on the day it was packaged."""
-    with tarfile.open(SHARED / "data" / "english-heldout.tar.xz") as archive:
-        archive.extract("english-heldout/test.txt", tmp_path, filter="data")
-    text = corpus_at(tmp_path / "english-heldout" / "test.txt", tmp_path, tokenizer="moses")
+    text = corpus_at(unpacked("english-heldout", tmp_path) / "test.txt", tmp_path, tokenizer="moses")
     read = source.read(DEFAULT, softmax=True)
     assert read.vocabulary is not None
     found = perplexity(read.bilm, read.vocabulary, text, text.train, tokens=20_000)

@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-import tarfile
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -28,7 +27,7 @@ from elmo.tasks.snli.model import TASK, Esim, SnliConfig, align, pool
 from elmo.tasks.task import Example, task_named
 from elmo.tasks.train import TaskTraining
 from embedders import write_model
-from shared_files import SHARED, needs_shared
+from shared_files import needs_shared, unpacked
 
 PLACEMENTS = ["none", "input", "output", "both"]
 PAIRS = [
@@ -188,10 +187,7 @@ def test_accuracy() -> None:
 
 @needs_shared
 def test_the_real_pairs(tmp_path: Path) -> None:
-    assert SHARED is not None
-    with tarfile.open(SHARED / "data" / "snli.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    splits = data.read(tmp_path / "snli")
+    splits = data.read(unpacked("snli", tmp_path))
     assert {part: Counter(example.gold for example in pairs) for part, pairs in splits.items()} == {
         "train": {"entailment": 30159, "neutral": 26492, "contradiction": 18790},
         "dev": {"entailment": 3329, "neutral": 3235, "contradiction": 3278},

@@ -1,7 +1,6 @@
 """Sentiment: trees of our own, every refusal, a network against NumPy, and a small training that is kept and read."""
 
 import re
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from elmo.tasks.sst.model import BCN, TASK, Maxout, Pooling, SstConfig, biattent
 from elmo.tasks.task import Example, task_named
 from elmo.tasks.train import TaskTraining, TrainConfig
 from embedders import assert_close, embedder, write_model
-from shared_files import SHARED, needs_shared
+from shared_files import needs_shared, unpacked
 
 SOUP = "(4 (3 (2 The) (2 soup)) (4 (2 was) (4 superb)))"
 PLOT = "(1 (2 (2 The) (2 plot)) (0 (2 was) (0 (2 a) (0 (1 muddled) (1 mess)))))"
@@ -146,10 +145,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 
 @needs_shared
 def test_the_treebank(tmp_path: Path) -> None:
-    assert SHARED is not None
-    with tarfile.open(SHARED / "data" / "sst.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
-    splits = data.read(tmp_path / "sst")
+    splits = data.read(unpacked("sst", tmp_path))
     assert {part: len(examples) for part, examples in splits.items()} == {"train": 159_274, "dev": 1101, "test": 2210}
     train = tmp_path / "sst" / "train.txt"
     trees = [data.phrases_of(line, "") for line in train.read_text(encoding="utf-8").split("\n") if line]
