@@ -44,7 +44,7 @@ def weights(out: Path) -> dict[str, torch.Tensor]:
 
 
 def log(out: Path) -> list[dict[str, Any]]:
-    timed = ("train_seconds", "dev_seconds")
+    timed = ("train_seconds", "dev_seconds", "memory")
     return [{name: value for name, value in line.items() if name not in timed} for line in Run(out).metrics()]
 
 

@@ -72,7 +72,14 @@ def write_report(out: Path, seeds: Sequence[int]) -> dict[str, Any]:
         }
     logs = [Run(out / f"seed-{seed}").metrics() for seed in seeds]
     seconds = [sum(line["train_seconds"] + line["dev_seconds"] for line in log) for log in logs]
-    report = {"seeds": list(seeds), "scores": found, "each": each, "seconds": spread(seconds)}
+    report = {
+        "seeds": list(seeds),
+        "scores": found,
+        "each": each,
+        "epochs": spread([len(log) for log in logs]),
+        "seconds": spread(seconds),
+        "memory": max((line["memory"] or 0 for log in logs for line in log), default=0),
+    }
     with replacing(out / REPORT) as path:
         path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return report

@@ -1,6 +1,6 @@
 """THE TASKS' TRAINING LOOP: examples ─▶ epochs ─▶ dev score, patience ─▶ the best model, and its test score.
 
-    OUT/run.json, OUT/metrics.jsonl    what was asked for; a line per epoch: loss, scores, mixes, seconds
+    OUT/run.json, OUT/metrics.jsonl    what was asked for; a line per epoch: loss, scores, mixes, seconds, memory
     OUT/checkpoints/step-…             the last epoch and the best
     OUT/model/                         the best as a trained task (`elmo.load_task`)
 
@@ -27,7 +27,7 @@ from elmo.config import differences
 from elmo.embed.embedder import load
 from elmo.errors import ConfigError, DataError
 from elmo.model.bilm import BiLM
-from elmo.model.device import device_named
+from elmo.model.device import device_named, memory_peak
 from elmo.run import RECORD, Run
 from elmo.tasks import folder, word_vectors
 from elmo.tasks.batches import answers, batches, fraction, texts_of
@@ -158,6 +158,7 @@ class TaskTraining:
                 "mixes": self.model.inputs.mixes(),
                 "train_seconds": trained - began,
                 "dev_seconds": time.perf_counter() - trained,
+                "memory": memory_peak(self.device),
             }
             Run(self.out).log(**values)
             if self.report:
