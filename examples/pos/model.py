@@ -34,7 +34,7 @@ class Tagger(TaskModel):
         self.scores = nn.Linear(self.encoder.output_dim + inputs.output_dim, len(labels))
 
     def forward(self, text: Texts) -> Tensor:
-        hidden = self.encoder(self.dropout(self.inputs(text)), text.lengths)
+        hidden = self.encoder(self.dropout(self.inputs(text)), text.packed)
         return self.scores(self.inputs.at_output(self.dropout(hidden), text))  # (B, T, K)
 
     def loss(self, texts: Sequence[Texts], gold: Sequence[Sequence[str]]) -> Tensor:

@@ -291,3 +291,16 @@ def test_layer_norm_is_the_mix_s(tmp_path: Path) -> None:
     expected = (raw - raw.mean(dim=-1, keepdim=True)) / raw.std(dim=-1, keepdim=True, unbiased=False)
     assert torch.allclose(x, expected, atol=1e-5)
     assert replace(normed.config.elmo, layer_norm=None) == plain.config.elmo
+
+
+def test_words_without_a_vector_get_one_that_is_like_the_others() -> None:
+    rng = np.random.default_rng(0)
+    file = word_vectors.WordVectors(["a", "b"], rng.normal(2, 3, (2, 5000)).astype(np.float32))
+    both = word_vectors.with_own(file, ["b", "n't", "--", "n't"], np.random.default_rng(1))
+    assert both.words == ["a", "b", "n't", "--"]
+    assert np.array_equal(both.matrix[:2], file.matrix) and both.matrix.dtype == np.float32
+    assert np.allclose(both.matrix[2:].mean(axis=1), 2, atol=0.2) and np.allclose(
+        both.matrix[2:].std(axis=1), 3, atol=0.2
+    )
+    assert abs(np.corrcoef(both.matrix[2:])[0, 1]) < 0.05
+    assert word_vectors.with_own(file, ["a"], rng).words == ["a", "b"]

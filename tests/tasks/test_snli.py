@@ -284,7 +284,7 @@ def test_the_scores_are_those_of_the_formulas(placement: str, files: Path) -> No
         return x @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()  # type: ignore[no-any-return]
 
     def lstm(network: BiLSTM, x: NDArray[Any]) -> NDArray[Any]:
-        read: NDArray[Any] = network.lstm(torch.from_numpy(x)[None])[0][0].detach().numpy()
+        read: NDArray[Any] = network.layers[0](torch.from_numpy(x))[0].detach().numpy()
         return read
 
     def expected(example: Example) -> NDArray[Any]:

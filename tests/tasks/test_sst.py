@@ -193,7 +193,7 @@ def test_the_defaults_are_the_papers() -> None:
     model = BCN(config, Inputs(config.inputs, frozen=FrozenLayers(embedder())), data.labels([]))
     shapes = [tuple(layer.linear.weight.shape) for layer in model.scores if isinstance(layer, Maxout)]
     assert shapes == [(4 * 1200, 2400), (4 * 600, 1200), (4 * 5, 600)]
-    assert model.integrator.lstm.input_size == 1800
+    assert model.integrator.layers[0].input_size == 1800
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from elmo.run import Run
 from elmo.tasks import folder
 from elmo.tasks.batches import batches, fraction
 from elmo.tasks.ner.model import TASK
+from elmo.tasks.predict import load_task
 from elmo.tasks.task import Example
 from elmo.tasks.train import TaskTraining
 from tasks.road import recipe, splits, write_elmo, write_vectors
@@ -252,3 +253,22 @@ def test_parts_that_are_missing(files: Path, tmp_path: Path) -> None:
             DataError, match=rf"^here: no {part} part; training needs examples to learn from and to choose by"
         ):
             TaskTraining(TASK, with_elmo(files), some, tmp_path, data="here")
+
+
+@pytest.mark.parametrize(("least", "own"), [("3", ["dora"]), ("5", []), ("none", [])])
+def test_frequent_words_that_the_vector_file_lacks_are_words_of_their_own(
+    least: str, own: list[str], files: Path, tmp_path: Path
+) -> None:
+    tokens = ("Dora", "saw", "Quito", "and", "dora", ".")  # neither name is in the file
+    training = [Example((tokens,), ()), Example((tokens,), ())]
+    config = with_elmo(files, f"inputs.own_words={least}", "inputs.elmo.placement=none", "train.epochs=1")
+    run = TaskTraining(TASK, config, {"train": training, "dev": training}, tmp_path / "run")
+    given = [line.split()[0] for line in (files / "glove.txt").read_text(encoding="utf-8").splitlines()]
+    assert run.trained.words == [*given, *own]
+    rows = run.model.inputs.texts([("Dora", "Quito", "nobody")]).words
+    assert rows is not None and (rows[0, 0] == rows[0, 1]) == (not own) and rows[0, 1] == rows[0, 2]
+    assert run.train()
+    (answer,) = load_task(tmp_path / "run" / "model", "cpu").predict([list(tokens)])
+    assert answer["tokens"] == list(tokens)
+    kept = folder.read(tmp_path / "run" / "model", "cpu")
+    assert kept.words == run.trained.words

@@ -47,6 +47,18 @@ def memory_peak(device: torch.device) -> int | None:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def pinned(tensor: Tensor) -> Tensor:
+    """A copy in memory that a GPU copies from by itself."""
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    copy.numpy()[...] = tensor.numpy()  # PyTorch would wake all its threads for it
+    return copy
+
+
+def onto(tensor: Tensor, device: torch.device) -> Tensor:
+    """The same on a device. A GPU fetches it when it comes to that, and nobody waits for it."""
+    return pinned(tensor).to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
 def product_dtype(tensor: Tensor) -> torch.dtype:
     """What matrix products of this tensor are computed in: its own precision, or autocast's."""
     device = tensor.device.type

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from elmo.model.device import pinned
 from elmo.pretrain.corpus import Corpus, Rows
 from elmo.pretrain.sampler import NEGATIVES, Draw, LogUniform
 from elmo.pretrain.streams import Streams
@@ -36,7 +37,7 @@ class Batch:
 
     def pinned(self) -> "Batch":
         """The same in memory that a device copies from by itself."""
-        return self._each(_pinned)
+        return self._each(pinned)
 
     def to(self, device: torch.device, copy: bool = False) -> "Batch":
         """The same on a device; of a pinned one, without waiting."""
@@ -51,12 +52,6 @@ class Batch:
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
         tensors = {name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, **tensors)  # type: ignore[arg-type]
-
-
-def _pinned(tensor: Tensor) -> Tensor:
-    pinned = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    pinned.numpy()[...] = tensor.numpy()  # PyTorch would wake all its threads for it
-    return pinned
 
 
 class Batches:

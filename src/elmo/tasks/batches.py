@@ -1,5 +1,6 @@
 """EXAMPLES ─▶ BATCHES ─▶ ANSWERS: what a model reads at a time, in training and in use."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,12 @@ def fraction(examples: Sequence[Example], share: float, seed: int) -> Sequence[E
     count = max(1, round(share * len(examples)))
     rows = np.random.default_rng([seed, len(examples)]).choice(len(examples), count, replace=False)
     return [examples[row] for row in sorted(rows)]
+
+
+def words_in(examples: Sequence[Example], lowercase: bool) -> Counter[str]:
+    """How often each word is there."""
+    words = (word for example in examples for text in example.texts for word in text)
+    return Counter(word.lower() for word in words) if lowercase else Counter(words)
 
 
 def batches(examples: Sequence[Example], size: int, rng: np.random.Generator) -> list[list[int]]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from elmo.atomic import replacing
 from elmo.embed.embedder import Embedder
 from elmo.errors import DataError
+from elmo.model.device import onto
 from elmo.model.layers import Layers
 from elmo.weights.download import cache_folder
 
@@ -46,7 +47,7 @@ class FrozenLayers:
         if self._stored is not None and embedder.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(embedder.device)
             if 2 * self._stored.nbytes < free:
-                self._on_device = torch.from_numpy(np.ascontiguousarray(self._stored)).to(embedder.device)
+                self._on_device = torch.from_numpy(self._stored).to(embedder.device)
 
     def layers(self, texts: Sequence[Tokens]) -> Layers:
         """The layers of a batch, in float32: (L+1, B, T, 2D)."""
@@ -60,15 +61,15 @@ class FrozenLayers:
             both = np.zeros((*mask.shape, self.embedder.n_layers, self.embedder.dim), dtype=np.float16)
             for row, array in zip(both, self.embedder.embed(texts, dtype="float16"), strict=True):
                 row[: array.shape[1]] = array.transpose(1, 0, 2)
-            gathered = torch.from_numpy(both).to(self.embedder.device)
-        where = torch.from_numpy(mask).to(self.embedder.device)
+            gathered = onto(torch.from_numpy(both), self.embedder.device)
+        where = onto(torch.from_numpy(mask), self.embedder.device)
         return Layers(gathered.float().permute(2, 0, 1, 3) * where[..., None], where)
 
     def _gather(self, rows: npt.NDArray[np.int64]) -> Tensor:
         if self._on_device is not None:
-            return self._on_device[torch.from_numpy(rows).to(self.embedder.device)]
+            return self._on_device[onto(torch.from_numpy(rows), self.embedder.device)]
         assert self._stored is not None
-        return torch.from_numpy(self._stored[rows]).to(self.embedder.device)
+        return onto(torch.from_numpy(self._stored[rows]), self.embedder.device)
 
     def _read_or_compute(self, texts: list[Tokens], n_tokens: int, folder: Path | None) -> Stored:
         shape = n_tokens, self.embedder.n_layers, self.embedder.dim
@@ -87,7 +88,7 @@ class FrozenLayers:
                 new.flush()
                 del new
         try:
-            stored = np.load(path, mmap_mode="r", allow_pickle=False)
+            stored = np.load(path, mmap_mode="c", allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise DataError(f"{path}: damaged ({error}); remove it, and it is computed again") from None
         if stored.shape != shape or stored.dtype != np.float16:

@@ -8,7 +8,7 @@ Where ELMo enters, how its layers are mixed, and what else a word is, are values
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,10 +17,12 @@ from torch import Tensor, nn
 
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
+from elmo.model.device import onto
 from elmo.model.layers import Layers
 from elmo.model.scalar_mix import ScalarMix
 from elmo.packaged import DEFAULT
 from elmo.tasks.frozen import FrozenLayers, Tokens
+from elmo.tasks.layers.encoder import Packed
 from elmo.text.characters import PADDING_ID, sentence_ids, word_ids
 
 NO_WORD, UNKNOWN_WORD = 0, 1  # rows of the word table before the first word's
@@ -69,6 +71,7 @@ class InputsConfig:
     vectors_trainable: bool = True
     lowercase: bool = True  # words are looked up in lower case
     max_words: int = 100_000  # the first lines of the file; words of the data are always read
+    own_words: int | None = 3  # a word without a vector gets one of its own if it is so often in the training part
     characters: CharactersConfig | None = None
     dropout: float = 0.0  # on words and characters
 
@@ -88,7 +91,7 @@ class Texts:
     """A batch of token sequences, as `Inputs` wants it."""
 
     mask: Tensor  # (B, T)
-    lengths: Tensor  # (B,), on the CPU wherever the rest is
+    packed: Packed  # the tokens as an LSTM reads them
     words: Tensor | None = None  # (B, T) rows of the word table
     spelled: Tensor | None = None  # (U, C) characters of the distinct words
     places: Tensor | None = None  # (B, T) rows of `spelled`
@@ -97,9 +100,8 @@ class Texts:
 
     def to(self, device: torch.device) -> "Texts":
         """The same on a device."""
-        tensors: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved = {name: tensor.to(device) for name, tensor in tensors.items() if isinstance(tensor, Tensor)}
-        return Texts(**{**tensors, **moved, "lengths": self.lengths})
+        moved: dict[str, Any] = {n: onto(value, device) for n, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **moved, packed=self.packed.to(device))
 
 
 class Inputs(nn.Module):
@@ -154,9 +156,9 @@ class Inputs(nn.Module):
 
     def texts(self, sentences: Sequence[Tokens]) -> Texts:
         """A batch of sentences, none of them empty."""
-        lengths = np.array([len(sentence) for sentence in sentences])
-        longest = int(lengths.max())
-        mask = np.arange(longest) < lengths[:, None]
+        lengths = [len(sentence) for sentence in sentences]
+        longest = max(lengths)
+        mask = np.arange(longest) < np.array(lengths)[:, None]
         words = spelled = places = ids = layers = None
         if self.table is not None:
             words = torch.from_numpy(_padded([[self._row(word) for word in s] for s in sentences], longest))
@@ -171,7 +173,7 @@ class Inputs(nn.Module):
             else:
                 assert self.frozen is not None
                 layers = self.frozen.layers(sentences)
-        return Texts(torch.from_numpy(mask), torch.from_numpy(lengths), words, spelled, places, layers, ids)
+        return Texts(torch.from_numpy(mask), Packed.of(lengths), words, spelled, places, layers, ids)
 
     def forward(self, texts: Texts) -> Tensor:
         """x (B, T, dim), zeros where there is no token."""

@@ -30,7 +30,7 @@ from elmo.model.bilm import BiLM
 from elmo.model.device import device_named, memory_peak
 from elmo.run import RECORD, Run
 from elmo.tasks import folder, word_vectors
-from elmo.tasks.batches import answers, batches, fraction, texts_of
+from elmo.tasks.batches import answers, batches, fraction, texts_of, words_in
 from elmo.tasks.folder import Trained
 from elmo.tasks.frozen import FrozenLayers, layers_folder
 from elmo.tasks.task import Example, Splits, Task, TaskModel
@@ -121,7 +121,7 @@ class TaskTraining:
         saved = self._last(resume)
         labels = task.labels(self.splits["train"])
         torch.manual_seed(self.train_config.seed)
-        words, matrix = self._words(splits)
+        words, matrix = self._words()
         frozen, bilm = self._elmo(splits, cache)
         self.model: TaskModel = folder.assemble(task, config, labels, words, matrix, frozen, bilm).to(self.device)
         self.trained = Trained(task, config, labels, words, self.model)
@@ -194,7 +194,7 @@ class TaskTraining:
             examples = [self.splits["train"][row] for row in rows]
             self.optimizer.zero_grad(set_to_none=True)
             loss = self.model.loss(texts_of(self.model, examples, self.device), [one.gold for one in examples])
-            torch.autograd.backward(loss + self.model.inputs.penalty().to(loss.device))
+            torch.autograd.backward(loss + self.model.inputs.penalty())
             self._clip()
             self.optimizer.step()
             self._follow()
@@ -219,15 +219,16 @@ class TaskTraining:
 
     # Before the first epoch
 
-    def _words(self, splits: Splits) -> tuple[list[str], Tensor | None]:
-        """The words of the vector file: its first ones, and those of the data."""
+    def _words(self) -> tuple[list[str], Tensor | None]:
+        """The words of the vector file, its first ones and those of the data, and frequent words that it lacks."""
         inputs = self.config.inputs
         if inputs.vectors is None:
             return [], None
-        used = {word for part in splits.values() for one in part for text in one.texts for word in text}
-        read = word_vectors.read(
-            Path(inputs.vectors), inputs.max_words, {word.lower() for word in used} if inputs.lowercase else used
-        )
+        counts = {part: words_in(examples, inputs.lowercase) for part, examples in self.splits.items()}
+        read = word_vectors.read(Path(inputs.vectors), inputs.max_words, set().union(*counts.values()))
+        if inputs.own_words is not None:
+            often = [word for word, count in counts["train"].items() if count >= inputs.own_words]
+            read = word_vectors.with_own(read, often, np.random.default_rng(self.train_config.seed))
         return read.words, torch.from_numpy(read.matrix)
 
     def _elmo(self, splits: Splits, cache: Path | None) -> tuple[FrozenLayers | None, BiLM | None]:
@@ -248,7 +249,8 @@ class TaskTraining:
         groups = [{"params": parameters, "share": share} for share, parameters in parts.items()]
         if config.optimizer == "adadelta":
             return torch.optim.Adadelta(groups, config.rate, rho=config.rho, weight_decay=config.weight_decay)
-        return torch.optim.Adam(groups, config.rate, weight_decay=config.weight_decay)
+        fused = self.device.type == "cuda"
+        return torch.optim.Adam(groups, config.rate, weight_decay=config.weight_decay, fused=fused)
 
     # During training
 

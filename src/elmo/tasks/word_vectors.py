@@ -52,3 +52,11 @@ def read(path: Path, most: int, always: Iterable[str] = ()) -> WordVectors:
     if not rows:
         raise DataError(f"{path}: holds no word vectors; expected a word and its numbers on each line")
     return WordVectors(words, np.stack(rows))
+
+
+def with_own(vectors: WordVectors, words: Iterable[str], rng: np.random.Generator) -> WordVectors:
+    """And those of `words` that have no vector yet, each with one of its own: of numbers as they are in the others."""
+    known = set(vectors.words)
+    own = [word for word in dict.fromkeys(words) if word not in known]
+    drawn = rng.normal(vectors.matrix.mean(), vectors.matrix.std(), (len(own), vectors.matrix.shape[1]))
+    return WordVectors(vectors.words + own, np.concatenate([vectors.matrix, drawn.astype(np.float32)]))

@@ -1,22 +1,51 @@
 """VECTORS ─▶ VECTORS IN CONTEXT: the task's own recurrent network, packed, so that padding is never read.
 
-x (B, T, I), lengths (B,) ─▶ (B, T, 2H)
+x (B, T, I) ─▶ its N tokens, step by step, the longest sequence first ─▶ (B, T, 2H)
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
+
+from elmo.model.device import onto
+from elmo.model.packing import Packing
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Where the tokens of a padded batch are, in the order an LSTM reads them."""
+
+    places: Tensor  # (N,) among the B · T
+    active: Tensor  # (T,) how many sequences have a token at each step; on the CPU, where PyTorch wants it
+
+    @classmethod
+    def of(cls, lengths: Sequence[int]) -> "Packed":
+        """Pack sequences of these lengths, none of them 0."""
+        packing = Packing.of(lengths)
+        places = packing.sentence * len(packing.rows) + packing.step
+        return cls(torch.from_numpy(places), torch.tensor(packing.rows))
+
+    def to(self, device: torch.device) -> "Packed":
+        """The same for a batch on a device."""
+        return Packed(onto(self.places, device), self.active)
 
 
 class BiLSTM(nn.Module):
-    """Bidirectional LSTM layers of H units in each direction, with dropout between them."""
+    """Bidirectional LSTM layers of H units in each direction, with dropout between them.
+
+    Of nn.LSTM's own dropout cuDNN keeps a state that no seed reaches.
+    """
 
     def __init__(self, input_dim: int, hidden: int, n_layers: int = 1, dropout: float = 0.0) -> None:
         super().__init__()
         self.output_dim = 2 * hidden
-        between = dropout if n_layers > 1 else 0.0
-        self.lstm = nn.LSTM(input_dim, hidden, n_layers, batch_first=True, bidirectional=True, dropout=between)
-        for name, parameter in self.lstm.named_parameters():
+        dims = [input_dim] + (n_layers - 1) * [self.output_dim]
+        self.layers = nn.ModuleList(nn.LSTM(dim, hidden, bidirectional=True) for dim in dims)
+        self.dropout = nn.Dropout(dropout)
+        for name, parameter in self.layers.named_parameters():
             if "weight_hh" in name:
                 for gate in parameter.data.chunk(4):
                     nn.init.orthogonal_(gate)
@@ -24,18 +53,17 @@ class BiLSTM(nn.Module):
                 nn.init.xavier_uniform_(parameter)
             else:
                 nn.init.zeros_(parameter)
-        for name, parameter in self.lstm.named_parameters():
-            if "bias_ih" in name:
-                parameter.data[hidden : 2 * hidden] = 1.0  # the forget gate's: remember at first
+                if "bias_ih" in name:
+                    parameter.data[hidden : 2 * hidden] = 1.0  # the forget gate's: remember at first
 
-    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
-        """Every token in the context of its sequence; zeros where there is no token. No sequence may be empty.
-
-        The lengths are on the CPU: asking a GPU for them would make every step wait.
-        """
-        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        read: PackedSequence = self.lstm(packed)[0]
-        return pad_packed_sequence(read, batch_first=True, total_length=x.shape[1])[0]
+    def forward(self, x: Tensor, packed: Packed) -> Tensor:
+        """Every token in the context of its sequence; zeros where there is no token."""
+        tokens = x.flatten(0, 1).index_select(0, packed.places)  # (N, I)
+        for number, layer in enumerate(self.layers):
+            read: PackedSequence = layer(PackedSequence(self.dropout(tokens) if number else tokens, packed.active))[0]
+            tokens = read.data  # (N, 2H)
+        padded = tokens.new_zeros(x.shape[0] * x.shape[1], self.output_dim).index_copy(0, packed.places, tokens)
+        return padded.view(*x.shape[:2], self.output_dim)
 
 
 class VariationalDropout(nn.Dropout):

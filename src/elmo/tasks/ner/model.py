@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
+from elmo.model.device import onto
 from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.crf import CRF
 from elmo.tasks.layers.encoder import BiLSTM
@@ -52,7 +53,7 @@ class Tagger(TaskModel):
         (text,) = texts
         n_tokens = text.mask.shape[1]
         rows = [[self._numbers[tag] for tag in tags_of(spans, n_tokens)] for spans in gold]
-        labels = torch.tensor(rows, device=text.mask.device)
+        labels = onto(torch.tensor(rows), text.mask.device)
         return -self.crf.log_likelihood(self._scores(text), labels, text.mask).mean()
 
     def answers(self, texts: Sequence[Texts]) -> list[list[Span]]:
@@ -62,7 +63,7 @@ class Tagger(TaskModel):
         return [spans_of([self.labels[number] for number in path]) for path in paths]
 
     def _scores(self, text: Texts) -> Tensor:
-        hidden = self.encoder(self.dropout(self.inputs(text)), text.lengths)
+        hidden = self.encoder(self.dropout(self.inputs(text)), text.packed)
         scores: Tensor = self.scores(self.inputs.at_output(self.dropout(hidden), text))
         return scores
 

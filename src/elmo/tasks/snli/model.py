@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
+from elmo.model.device import onto
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.encoder import BiLSTM, VariationalDropout, masked_softmax
 from elmo.tasks.snli import data, metric
@@ -59,7 +60,7 @@ class Esim(TaskModel):
     def loss(self, texts: Sequence[Texts], gold: Sequence[str]) -> Tensor:
         """−log p of the gold labels, the mean over pairs."""
         scores = self._scores(texts)
-        labels = torch.tensor([self._numbers[label] for label in gold], device=scores.device)
+        labels = onto(torch.tensor([self._numbers[label] for label in gold]), scores.device)
         return nn.functional.cross_entropy(scores, labels)
 
     def answers(self, texts: Sequence[Texts]) -> list[str]:
@@ -82,14 +83,14 @@ class Esim(TaskModel):
 
     def _read(self, text: Texts) -> Tensor:
         """Every token in its own sentence's context."""
-        hidden = self.encoder(self.token_dropout(self.inputs(text)), text.lengths)
+        hidden = self.encoder(self.token_dropout(self.inputs(text)), text.packed)
         return self.inputs.at_output(hidden, text)
 
     def _composed(self, own: Tensor, other: Tensor, text: Texts) -> Tensor:
         """Every token and what the other sentence says of it, in context again: (B, T, 2H)."""
         enhanced = torch.cat([own, other, own - other, own * other], dim=-1)
         projected = torch.relu(self.projection(enhanced))
-        composed: Tensor = self.composition(self.token_dropout(projected), text.lengths)
+        composed: Tensor = self.composition(self.token_dropout(projected), text.packed)
         return composed
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
+from elmo.model.device import onto
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.encoder import BiLSTM, masked_softmax
 from elmo.tasks.reading import parse_sentence
@@ -75,7 +76,7 @@ class BCN(TaskModel):
     def loss(self, texts: Sequence[Texts], gold: Sequence[str]) -> Tensor:
         """−log p of the gold labels, the mean over sentences."""
         (text,) = texts
-        numbers = torch.tensor([self._numbers[label] for label in gold], device=text.mask.device)
+        numbers = onto(torch.tensor([self._numbers[label] for label in gold]), text.mask.device)
         return nn.functional.cross_entropy(self._scores(text), numbers)
 
     def answers(self, texts: Sequence[Texts]) -> list[str]:
@@ -85,10 +86,10 @@ class BCN(TaskModel):
 
     def _scores(self, text: Texts) -> Tensor:
         """(B, K)."""
-        encoded = self.encoder(self.prenet(self.inputs(text)), text.lengths)
+        encoded = self.encoder(self.prenet(self.inputs(text)), text.packed)
         x = self.inputs.at_output(encoded, text)
         context = biattention(x, text.mask)
-        integrated = self.integrator(torch.cat([x, x - context, x * context], dim=-1), text.lengths)  # (B, T, 2H)
+        integrated = self.integrator(torch.cat([x, x - context, x * context], dim=-1), text.packed)  # (B, T, 2H)
         scores: Tensor = self.scores(self.pooling(integrated, text.mask))
         return scores
 
