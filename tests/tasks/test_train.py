@@ -157,23 +157,26 @@ def test_the_rate_is_halved_after_an_epoch_without_a_better_score(
 
 
 def test_the_running_mean_is_what_is_scored_and_kept(files: Path, tmp_path: Path) -> None:
-    """Of weights w1, w2, … the mean is m_t = d m_{t−1} + (1 − d) w_t, from the first weights on."""
-    seen: list[dict[str, torch.Tensor]] = []
-    config = with_elmo(files, "train.ema=0.5", "train.epochs=1", "train.batch_size=24")
+    """Of weights w0, w1, … the mean is m_t = d_t m_{t−1} + (1 − d_t) w_t, with d_t = min(d, t / (9 + t)), m_0 = w0."""
+    config = with_elmo(files, "train.ema=0.15", "train.epochs=1", "train.batch_size=12")
     training = TaskTraining(TASK, config, splits(), tmp_path, cache=files / "cache")
-    first = {name: p.detach().clone() for name, p in training.model.named_parameters()}
-    follow = training._follow
 
-    def watched() -> None:
-        seen.append({name: p.detach().clone() for name, p in training.model.named_parameters()})
-        follow()
+    def now() -> dict[str, torch.Tensor]:
+        return {name: p.detach().clone() for name, p in training.model.named_parameters()}
+
+    seen, follow = [now()], training._follow
+
+    def watched(step: int) -> None:
+        seen.append(now())
+        follow(step)
 
     training._follow = watched  # type: ignore[method-assign]
     assert training.train()
-    assert len(seen) == 1
+    assert len(seen) == 3
     kept = weights(tmp_path)
-    for name, start in first.items():
-        assert torch.allclose(kept[name], 0.5 * start + 0.5 * seen[0][name], atol=1e-7), name
+    for name, start in seen[0].items():
+        first = 0.1 * start + 0.9 * seen[1][name]  # 1 / 10 is less than 0.15
+        assert torch.allclose(kept[name], 0.15 * first + 0.85 * seen[2][name], atol=1e-7), name
 
 
 def test_a_bilm_that_is_trained_has_a_rate_of_its_own(files: Path, tmp_path: Path) -> None:

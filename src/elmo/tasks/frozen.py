@@ -38,16 +38,20 @@ class FrozenLayers:
     ) -> None:
         self.embedder = embedder
         self._told = told
+        self.hold(texts, folder)
+
+    def hold(self, texts: Iterable[Tokens], folder: Path | None = None) -> None:
+        """Have the layers of these texts, and of no others, to be looked up: all of them computed in one go."""
         distinct = list(dict.fromkeys(texts))
         lengths = [len(text) for text in distinct]
         starts = np.cumsum([0, *lengths])
         self._starts = {text: int(start) for text, start in zip(distinct, starts, strict=False)}
         self._stored = self._read_or_compute(distinct, int(starts[-1]), folder) if distinct else None
         self._on_device: Tensor | None = None
-        if self._stored is not None and embedder.device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(embedder.device)
+        if self._stored is not None and self.embedder.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(self.embedder.device)
             if 2 * self._stored.nbytes < free:
-                self._on_device = torch.from_numpy(self._stored).to(embedder.device)
+                self._on_device = torch.from_numpy(self._stored).to(self.embedder.device)
 
     def layers(self, texts: Sequence[Tokens]) -> Layers:
         """The layers of a batch, in float32: (L+1, B, T, 2D)."""

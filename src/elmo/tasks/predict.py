@@ -1,6 +1,6 @@
 """A TRAINED TASK IN USE: `elmo.load_task(folder).predict(["…"])`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +48,22 @@ class Predictor:
     def answers(self, examples: Iterable[Example]) -> Iterator[dict[str, Any]]:
         """The same for what was parsed already."""
         for some in consecutive(examples, AT_ONCE):
-            found = answers(self.trained.model, some, BATCH, self.device)
-            yield from (self.task.show(*pair) for pair in zip(some, found, strict=True))
+            yield from (self.task.show(*pair) for pair in zip(some, self._found(some), strict=True))
 
     def evaluate(self, data: str | Path, part: str = "test") -> dict[str, float]:
         """The scores on a part of a folder of data."""
         splits = self.task.read(Path(data))
         if not splits.get(part):
             raise DataError(f"{data}: no {part} part; there is {', '.join(splits)}")
-        found = answers(self.trained.model, splits[part], BATCH, self.device)
+        found = [answer for some in consecutive(splits[part], AT_ONCE) for answer in self._found(some)]
         return self.task.score([example.gold for example in splits[part]], found)
+
+    def _found(self, examples: Sequence[Example]) -> list[Any]:
+        """Answers; of a frozen biLM the layers of all examples come first, which is faster than batch by batch."""
+        frozen = self.trained.model.inputs.frozen
+        if frozen is not None:
+            frozen.hold(text for example in examples for text in example.texts)
+        return answers(self.trained.model, examples, BATCH, self.device)
 
 
 def load_task(path: str | Path, device: str = "auto", task: Task | None = None) -> Predictor:

@@ -197,7 +197,7 @@ class TaskTraining:
             torch.autograd.backward(loss + self.model.inputs.penalty())
             self._clip()
             self.optimizer.step()
-            self._follow()
+            self._follow(epoch * len(groups) + number)
             losses.append(loss.detach())
             if number % LOOK_EVERY == 0:
                 self._check(losses[-LOOK_EVERY:], groups[: number + 1])
@@ -262,10 +262,10 @@ class TaskTraining:
             nn.utils.clip_grad_norm_(parameters, self.train_config.clip_norm)
 
     @torch.no_grad()
-    def _follow(self) -> None:
-        """The running mean moves towards the weights."""
-        decay = self.train_config.ema
-        if decay is not None:
+    def _follow(self, step: int) -> None:
+        """The running mean moves towards the weights: faster at first, so that the initial ones are soon forgotten."""
+        if self.train_config.ema is not None:
+            decay = min(self.train_config.ema, (1 + step) / (10 + step))
             for name, parameter in self._learned():
                 self.mean[name].lerp_(parameter, 1 - decay)
 

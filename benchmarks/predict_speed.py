@@ -1,0 +1,107 @@
+"""Speed of `elmo predict` on a CPU, beside the same task models on a plain biLM, in one run.
+
+    python benchmarks/predict_speed.py TEXT
+
+TEXT has one raw sentence per line; 1,000 are drawn so that their mean is about 20 tokens (`embed_speed.py`); a pair for
+SNLI is two that stand side by side. The biLM is the English model of the package; the task models have the paper's
+sizes, 100-d word vectors, and random weights: speed does not depend on them. Each figure is the median of `--rounds`
+rounds, in each of which all contestants run one after the other.
+"""
+
+import argparse
+import statistics
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from embed_speed import n_tokens, sentences_of, timed
+from plain import PlainBiLM
+
+from elmo.embed.embedder import Embedder, load
+from elmo.model.layers import Layers
+from elmo.tasks import folder
+from elmo.tasks.batches import words_in
+from elmo.tasks.frozen import FrozenLayers, Tokens
+from elmo.tasks.predict import Predictor
+from elmo.tasks.recipe import recipe
+from elmo.tasks.task import Example
+
+PEER = "on a plain biLM, 32 at a time"
+LABELS = {"ner": ["O", *(f"{p}-{t}" for t in ("PER", "LOC", "ORG", "MISC") for p in "BIUL")], "sst": list("01234")}
+
+
+class PlainLayers(FrozenLayers):
+    """The layers of a batch by a biLM written the plain way."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        super().__init__(embedder)
+        self.plain = PlainBiLM(embedder.bilm)
+
+    def hold(self, texts: Iterable[Tokens], folder: Path | None = None) -> None:
+        pass  # a batch at a time
+
+    def layers(self, texts: Sequence[Tokens]) -> Layers:
+        found = self.plain.embed([list(text) for text in texts])
+        longest = max(map(len, texts))
+        mask = torch.tensor([[k < len(text) for k in range(longest)] for text in texts])
+        padded = torch.zeros(len(found[0]), *mask.shape, found[0].shape[-1])
+        for row, layers in enumerate(found):
+            padded[:, row, : layers.shape[1]] = layers
+        return Layers(padded, mask)
+
+
+def model_of(name: str, placement: str, sentences: list[list[str]], frozen: FrozenLayers | None) -> folder.Trained:
+    """A task's model with random weights, and a vector for every word."""
+    task, config = recipe(name, None, ["inputs.vectors=below", f"inputs.elmo.placement={placement}"])
+    words = list(words_in([Example((tuple(sentence),), None) for sentence in sentences], lowercase=True))
+    matrix = torch.from_numpy(np.random.default_rng(0).normal(size=(len(words), 100)).astype(np.float32))
+    labels = LABELS.get(name) or list(task.labels([]))
+    torch.manual_seed(0)
+    model = folder.assemble(task, config, labels, words, matrix, frozen, None)
+    return folder.Trained(task, config, labels, words, model.eval())
+
+
+def in_calls(predictor: Predictor, items: Sequence[object], size: int) -> None:
+    """One call per `size` items."""
+    for first in range(0, len(items), size):
+        predictor.predict(items[first : first + size])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    sentences = sentences_of(arguments.text)
+    pairs = list(zip(sentences, sentences[1:] + sentences[:1], strict=True))
+    print(f"{len(sentences)} sentences, {n_tokens(sentences)} tokens, torch {torch.__version__}")
+    for name in ("ner", "sst", "snli"):
+        given: Sequence[object] = pairs if name == "snli" else sentences
+        placement = "both" if name == "snli" else "input"
+        found: dict[str, list[float]] = {}
+        for _ in range(arguments.rounds):
+            embedder = load()  # no word is known
+            plain = Predictor(model_of(name, placement, sentences, PlainLayers(embedder)))
+            ours = Predictor(model_of(name, placement, sentences, FrozenLayers(embedder)))
+            none = Predictor(model_of(name, "none", sentences, None))
+
+            for contestant, predictor, at_once in (
+                (PEER, plain, 32),
+                ("predict, no word known", ours, len(given)),
+                ("predict, words known", ours, len(given)),
+                ("predict without ELMo", none, len(given)),
+            ):
+                seconds = timed(partial(in_calls, predictor, given, at_once))
+                found.setdefault(contestant, []).append(len(given) / seconds)
+        slowest = statistics.median(found[PEER])
+        print(f"\n{name}, {'pairs' if name == 'snli' else 'sentences'}/s")
+        for contestant, values in found.items():
+            middle = statistics.median(values)
+            rounds = " ".join(f"{value:.0f}" for value in values)
+            print(f"| {contestant} | {middle:.0f} | {rounds} | {middle / slowest:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
