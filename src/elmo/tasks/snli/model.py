@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from elmo.errors import ConfigError
 from elmo.model.device import onto
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
-from elmo.tasks.layers.encoder import BiLSTM, VariationalDropout, masked_softmax
+from elmo.tasks.layers.encoder import BiLSTM, Packed, VariationalDropout, masked_softmax
 from elmo.tasks.snli import data, metric
 from elmo.tasks.task import Task, TaskModel
 from elmo.tasks.train import TrainConfig
@@ -69,29 +69,25 @@ class Esim(TaskModel):
 
     def _scores(self, texts: Sequence[Texts]) -> Tensor:
         premise, hypothesis = texts
-        a, b = self._read(premise), self._read(hypothesis)  # (B, P, ·), (B, Q, ·)
+        both = Packed.of(premise.packed.lengths + hypothesis.packed.lengths).to(premise.mask.device)
+        a, b = self._read(self.encoder, self.inputs(premise), self.inputs(hypothesis), both)
+        a, b = self.inputs.at_output(a, premise), self.inputs.at_output(b, hypothesis)  # (B, P, ·), (B, Q, ·)
         from_b, from_a = align(a, premise.mask, b, hypothesis.mask)
-        v = torch.cat(
-            [
-                pool(self._composed(a, from_b, premise), premise.mask),
-                pool(self._composed(b, from_a, hypothesis), hypothesis.mask),
-            ],
-            dim=1,
-        )  # (B, 8H)
+        a, b = self._read(self.composition, self._enhanced(a, from_b), self._enhanced(b, from_a), both)
+        v = torch.cat([pool(a, premise.mask), pool(b, hypothesis.mask)], dim=1)  # (B, 8H)
         scores: Tensor = self.classes(torch.tanh(self.feedforward(self.dropout(v))))
         return scores
 
-    def _read(self, text: Texts) -> Tensor:
-        """Every token in its own sentence's context."""
-        hidden = self.encoder(self.token_dropout(self.inputs(text)), text.packed)
-        return self.inputs.at_output(hidden, text)
+    def _read(self, network: BiLSTM, a: Tensor, b: Tensor, both: Packed) -> tuple[Tensor, Tensor]:
+        """Every token of (B, P, ·) and (B, Q, ·) in its own sentence's context; one pass of the network for all 2B."""
+        longest = max(a.shape[1], b.shape[1])
+        x = torch.cat([nn.functional.pad(one, (0, 0, 0, longest - one.shape[1])) for one in (a, b)])
+        hidden = network(self.token_dropout(x), both)
+        return hidden[: len(a), : a.shape[1]], hidden[len(a) :, : b.shape[1]]
 
-    def _composed(self, own: Tensor, other: Tensor, text: Texts) -> Tensor:
-        """Every token and what the other sentence says of it, in context again: (B, T, 2H)."""
-        enhanced = torch.cat([own, other, own - other, own * other], dim=-1)
-        projected = torch.relu(self.projection(enhanced))
-        composed: Tensor = self.composition(self.token_dropout(projected), text.packed)
-        return composed
+    def _enhanced(self, own: Tensor, other: Tensor) -> Tensor:
+        """Every token beside what the other sentence says of it, (B, T, projection)."""
+        return torch.relu(self.projection(torch.cat([own, other, own - other, own * other], dim=-1)))
 
 
 def align(a: Tensor, a_mask: Tensor, b: Tensor, b_mask: Tensor) -> tuple[Tensor, Tensor]:
