@@ -1,5 +1,6 @@
 """What a task model reads: word vectors, characters and ELMo side by side, in every placement and mix."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 
 import elmo
 from elmo.errors import ConfigError, DataError
-from elmo.tasks import word_vectors
+from elmo.tasks import frozen, word_vectors
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig
 from embedders import embedder, fresh
@@ -230,14 +231,51 @@ def test_a_damaged_file_is_named(spoiled: bytes | None, tmp_path: Path) -> None:
         FrozenLayers(embedder(), SENTENCES, tmp_path)
 
 
-def test_nothing_half_written_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_what_was_computed_before_an_interruption_is_not_computed_again(
+    first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(frozen, "PART", 3)  # tokens: every sentence of three or more is a part
+    whole = FrozenLayers(embedder(), SENTENCES, tmp_path / "whole").layers(SENTENCES)
+    embed, computed = elmo.Embedder.embed, []
 
-    monkeypatch.setattr(elmo.Embedder, "embed", broken)
-    with pytest.raises(KeyboardInterrupt):
-        FrozenLayers(embedder(), SENTENCES, tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    def interrupted(self: elmo.Embedder, texts: Sequence[Any], **options: Any) -> Any:
+        if len(computed) == first:
+            raise KeyboardInterrupt
+        computed.extend(texts)
+        return embed(self, texts, **options)
+
+    monkeypatch.setattr(elmo.Embedder, "embed", interrupted)
+    if first < 3:
+        with pytest.raises(KeyboardInterrupt):
+            FrozenLayers(embedder(), SENTENCES, tmp_path / "layers")
+        assert not list((tmp_path / "layers").glob("*.npy")), "what has the name is whole"
+        first = -1
+    told: list[tuple[int, int]] = []
+    again = FrozenLayers(embedder(), SENTENCES, tmp_path / "layers", lambda *values: told.append(values))
+    assert computed == list(SENTENCES)
+    assert told[-1] == (9, 9)
+    assert [path.suffix for path in (tmp_path / "layers").iterdir()] == [".npy"]
+    assert torch.equal(again.layers(SENTENCES).activations, whole.activations)
+
+
+@pytest.mark.parametrize("when", [1, 2, 3])
+def test_two_runs_may_compute_the_same(when: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One ends while the other is at its first, second or last part."""
+    monkeypatch.setattr(frozen, "PART", 3)
+    embed, calls = elmo.Embedder.embed, []
+
+    def overtaken(self: elmo.Embedder, texts: Sequence[Any], **options: Any) -> Any:
+        calls.append(texts)
+        if len(calls) == when:
+            FrozenLayers(embedder(), SENTENCES, tmp_path)
+        return embed(self, texts, **options)
+
+    monkeypatch.setattr(elmo.Embedder, "embed", overtaken)
+    found = FrozenLayers(embedder(), SENTENCES, tmp_path).layers(SENTENCES)
+    for row, sentence in enumerate(SENTENCES):
+        assert np.abs(found.activations[:, row, : len(sentence)].numpy() - fresh(sentence)).max() < 2e-3
+    assert len(calls) >= when and [path.suffix for path in tmp_path.iterdir()] == [".npy"]
 
 
 # Word vectors

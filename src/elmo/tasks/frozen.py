@@ -1,9 +1,11 @@
 """TEXTS ─▶ LAYERS, ONCE: what a frozen biLM says of a corpus, kept for all epochs, seeds and configurations.
 
 $ELMO_CACHE/layers/MODEL-TEXTS.npy    (tokens, L+1, 2D) in float16, memory-mapped; named by the model and the texts
+$ELMO_CACHE/layers/MODEL-TEXTS/       its parts, while it is being computed
 """
 
 import hashlib
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -17,7 +19,10 @@ from elmo.embed.embedder import Embedder
 from elmo.errors import DataError
 from elmo.model.device import onto
 from elmo.model.layers import Layers
+from elmo.text.batches import windows
 from elmo.weights.download import cache_folder
+
+PART = 65_536  # tokens whose layers are computed before they are written
 
 Tokens = tuple[str, ...]
 Stored = npt.NDArray[np.float16]
@@ -76,36 +81,61 @@ class FrozenLayers:
         return onto(torch.from_numpy(self._stored[rows]), self.embedder.device)
 
     def _read_or_compute(self, texts: list[Tokens], n_tokens: int, folder: Path | None) -> Stored:
-        shape = n_tokens, self.embedder.n_layers, self.embedder.dim
         if folder is None:
-            stored: Stored = np.empty(shape, dtype=np.float16)
-            self._compute(texts, stored)
-            return stored
+            return self._compute(texts, 0, n_tokens)
         digest = hashlib.sha256()
         for text in texts:
             digest.update("\x1f".join(text).encode("utf-8", "surrogatepass") + b"\x1e")
         path = folder / f"{self.embedder.fingerprint()}-{digest.hexdigest()[:16]}.npy"
-        if not path.exists():
-            with replacing(path) as temporary:
-                new = np.lib.format.open_memmap(temporary, mode="w+", dtype=np.float16, shape=shape)
-                self._compute(texts, new)
-                new.flush()
-                del new
+        shape = n_tokens, self.embedder.n_layers, self.embedder.dim
         try:
-            stored = np.load(path, mmap_mode="c", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{path}: damaged ({error}); remove it, and it is computed again") from None
-        if stored.shape != shape or stored.dtype != np.float16:
-            raise DataError(f"{path}: holds {stored.shape}, not {shape}; remove it, and it is computed again")
-        return stored
+            self._compute_into(path, texts, shape)
+        except DataError:
+            if not path.exists():  # else another run had the same to do, was faster, and took the parts away
+                raise
+        return _mapped(path, shape)
 
-    def _compute(self, texts: list[Tokens], into: Stored) -> None:
+    def _compute_into(self, path: Path, texts: list[Tokens], shape: tuple[int, int, int]) -> None:
+        """Part by part: those that were done when it was interrupted are not done again."""
+        folder, done = path.with_suffix(""), 0
+        parts: list[tuple[Path, int]] = []
+        for number, some in enumerate(windows(texts, PART)):
+            part, count = folder / f"{number:05}.npy", sum(map(len, some))
+            if path.exists():
+                return
+            if not part.exists():
+                with replacing(part) as temporary, temporary.open("wb") as file:
+                    np.save(file, self._compute(some, done, shape[0]))
+            parts.append((part, count))
+            done += count
+        header = {"descr": "<f2", "fortran_order": False, "shape": shape}
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            for part, count in parts:
+                file.write(_mapped(part, (count, *shape[1:])).data)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _compute(self, texts: list[Tokens], done: int, of: int) -> Stored:
+        """(tokens, L+1, 2D); `done` of all tokens were computed before."""
+        computed: Stored = np.empty((sum(map(len, texts)), self.embedder.n_layers, self.embedder.dim), np.float16)
         place = 0
         for array in self.embedder.embed(texts, dtype="float16"):
-            into[place : place + array.shape[1]] = array.transpose(1, 0, 2)
+            computed[place : place + array.shape[1]] = array.transpose(1, 0, 2)
             place += array.shape[1]
             if self._told is not None:
-                self._told(place, len(into))
+                self._told(done + place, of)
+        return computed
+
+
+def _mapped(path: Path, shape: tuple[int, int, int]) -> Stored:
+    """Layers in a file, read as they are asked for."""
+    try:
+        stored: Stored = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: damaged ({error}); remove it, and it is computed again") from None
+    if stored.shape != shape or stored.dtype != np.float16:
+        raise DataError(f"{path}: holds {stored.shape}, not {shape}; remove it, and it is computed again")
+    return stored
 
 
 def layers_folder() -> Path:

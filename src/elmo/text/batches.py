@@ -8,11 +8,12 @@ from itertools import islice
 from typing import TypeVar
 
 Item = TypeVar("Item")
+Sentence = TypeVar("Sentence", bound=Sequence[str])
 
 
-def windows(sentences: Iterable[list[str]], tokens: int) -> Iterator[list[list[str]]]:
+def windows(sentences: Iterable[Sentence], tokens: int) -> Iterator[list[Sentence]]:
     """Consecutive sentences of at least `tokens` tokens in all: what is sorted, and in memory."""
-    window: list[list[str]] = []
+    window: list[Sentence] = []
     size = 0
     for sentence in sentences:
         window.append(sentence)
