@@ -25,6 +25,7 @@ from plain import PlainBiLM
 
 from elmo.embed.embedder import Embedder, load
 from elmo.model.bilm import BiLM, BiLMConfig
+from elmo.run import memory_peak
 from elmo.text.tokens import words
 from elmo.weights import bilm_tf
 from elmo.weights.folder import Pretrained
@@ -167,9 +168,8 @@ def child(weights: str, text: str) -> None:
 
 
 def peak_memory() -> float:
-    """MiB this process ever had in memory (not getrusage's figure, which a child inherits from its parent)."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+    """MiB this process ever had in memory."""
+    return (memory_peak(torch.device("cpu")) or 0) / (1 << 20)
 
 
 def simple_elmo(python: str, size: str, sentences: list[list[str]], batch: int) -> tuple[float, float]:

@@ -46,8 +46,8 @@ class Tagger(TaskModel):
         )
 
     def answers(self, texts: Sequence[Texts]) -> list[list[str]]:
-        best, lengths = self(texts[0]).argmax(dim=-1).tolist(), texts[0].mask.sum(dim=1).tolist()
-        return [[self.labels[k] for k in row[:length]] for row, length in zip(best, lengths, strict=True)]
+        best = self(texts[0]).argmax(dim=-1).tolist()
+        return [[self.labels[k] for k in row[:length]] for row, length in zip(best, texts[0].lengths, strict=True)]
 
 
 TASK = Task("pos", PosConfig, data.read, data.labels, Tagger, metric.score, parse_sentence, data.show)

@@ -110,6 +110,20 @@ def _value(kind: Any, value: Any, name: str) -> Any:
     raise ConfigError(f"{name} is {value!r}; expected {_KINDS[kind]}")
 
 
+def check_positive(values: Mapping[str, float | None]) -> None:
+    """Refuse a field that is not more than 0; one without a value is left alone."""
+    for name, value in values.items():
+        if value is not None and value <= 0:
+            raise ConfigError(f"{name} is {value}; expected more than 0")
+
+
+def check_shares(values: Mapping[str, float]) -> None:
+    """Refuse a share, such as a dropout's, that is not from 0 up to 1, and less."""
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ConfigError(f"{name} is {value}; expected 0 or more, and less than 1")
+
+
 def differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") -> str:
     """Where two nested tables of values differ, for a message."""
     parts = []

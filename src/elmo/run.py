@@ -10,11 +10,14 @@ import platform
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elmo import __version__
 from elmo.atomic import replacing, write_error
 from elmo.errors import DataError
+
+if TYPE_CHECKING:
+    import torch
 
 RECORD, METRICS = "run.json", "metrics.jsonl"
 
@@ -76,6 +79,19 @@ class Run:
         """Take back what was logged after a step: a resumed run does it again."""
         kept = [line for line in self.metrics() if line["step"] <= step]
         _replace(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+def memory_peak(device: "torch.device") -> int | None:
+    """Bytes that this process has held at most: of the GPU's memory, or in all; none where the system does not say."""
+    if device.type == "cuda":
+        from torch.cuda import max_memory_allocated
+
+        return max_memory_allocated(device)
+    try:  # getrusage's figure is no use: a child inherits its parent's
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
 
 def _replace(path: Path, text: str) -> None:

@@ -9,6 +9,7 @@ from elmo.errors import WeightsError
 _MODEL = "A model folder, a zip of one, an .hdf5 beside its options, a hub id, a published or packaged name."
 
 ModelArgument = Annotated[str, typer.Argument(help=_MODEL)]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
 ModelOption = Annotated[str, typer.Option("--model", "-m", help=_MODEL)]
 
 

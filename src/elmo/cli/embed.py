@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from elmo.cli.arguments import ModelOption
+from elmo.cli.arguments import DeviceOption, ModelOption
 from elmo.cli.interrupt import interrupted_by_sigterm
 from elmo.cli.lines import Lines
 from elmo.cli.progress import Progress
@@ -30,7 +30,7 @@ def embed(
     state: Annotated[str, typer.Option(help="Where each sentence starts: fresh, warm or carried.")] = "fresh",
     batch_tokens: Annotated[int | None, typer.Option(help="Tokens computed together.", min=1)] = None,
     batch_size: Annotated[int, typer.Option(help="Sentences in a batch, where state is carried.", min=1)] = 64,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    device: DeviceOption = "auto",
     precision: Annotated[str, typer.Option(help="float32, or bfloat16: faster and less exact.")] = "float32",
     threads: Annotated[int | None, typer.Option(help="CPU threads; PyTorch's choice if not given.", min=1)] = None,
     forget_sentences: Annotated[bool, typer.Option(help="Leave the sentences themselves out of the file.")] = False,

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from elmo.cli.arguments import DeviceOption
 from elmo.cli.train import DataArgument
 
 TrainedArgument = Annotated[Path, typer.Argument(help="A trained task's folder: RUN/model.")]
 TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of a task of your own, if it is one.")]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
 
 
 def evaluate(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from elmo.cli.arguments import ModelArgument, no_softmax
+from elmo.cli.arguments import DeviceOption, ModelArgument, no_softmax
 from elmo.errors import ConfigError, DataError
 
 
@@ -23,7 +23,7 @@ def perplexity(
     state: Annotated[
         str, typer.Option(help="carried from sentence to sentence, as in training, or fresh in each.")
     ] = "carried",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    device: DeviceOption = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print a model's perplexity on a text: the full softmax, in both directions.

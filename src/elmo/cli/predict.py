@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmo.cli.evaluate import DeviceOption, TaskOption, TrainedArgument
+from elmo.cli.arguments import DeviceOption
+from elmo.cli.evaluate import TaskOption, TrainedArgument
 from elmo.cli.lines import Lines
 from elmo.cli.progress import Progress
 from elmo.errors import DataError

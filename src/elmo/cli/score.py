@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from elmo.cli.arguments import ModelOption, no_softmax
+from elmo.cli.arguments import DeviceOption, ModelOption, no_softmax
 from elmo.cli.interrupt import interrupted_by_sigterm
 from elmo.cli.lines import Lines
 from elmo.cli.progress import Progress
@@ -31,7 +31,7 @@ def score(
     ] = False,
     state: Annotated[str, typer.Option(help="Where each sentence starts: fresh or warm.")] = "fresh",
     batch_tokens: Annotated[int | None, typer.Option(help="Tokens computed together.", min=1)] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")] = "auto",
+    device: DeviceOption = "auto",
     precision: Annotated[str, typer.Option(help="float32, or bfloat16: faster and less exact.")] = "float32",
     threads: Annotated[int | None, typer.Option(help="CPU threads; PyTorch's choice if not given.", min=1)] = None,
 ) -> None:

@@ -3,12 +3,15 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
 from elmo.cli.interrupt import stopping
-from elmo.cli.training import SetOption, interrupted
+from elmo.cli.training import ConfigOption, SetOption, interrupted
+
+if TYPE_CHECKING:
+    from elmo.tasks.task import Task
 
 TaskArgument = Annotated[str, typer.Argument(help="ner, sst or snli; or a folder with a task of your own.")]
 DataArgument = Annotated[
@@ -20,7 +23,7 @@ def train(
     task: TaskArgument,
     data: DataArgument,
     out: Annotated[Path, typer.Argument(help="The run's folder; OUT/model is the trained task.")],
-    config: Annotated[Path | None, typer.Option(help="A TOML file with (part of) the recipe.")] = None,
+    config: ConfigOption = None,
     set: SetOption = None,
     seeds: Annotated[int, typer.Option(help="Train so many seeds, and report mean and deviation.", min=1)] = 1,
     jobs: Annotated[int | None, typer.Option(help="Seeds side by side; all of them on a GPU, else one.", min=1)] = None,
@@ -42,7 +45,9 @@ def train(
 
     found, built = recipe(task, config, set or [])
     if seeds > 1:
-        _train_seeds(task, data, out, config, set or [], built, seeds, jobs)
+        arguments = [task, str(data), *(["--config", str(config)] if config is not None else [])]
+        arguments += [part for assignment in set or [] for part in ("--set", assignment)]
+        _train_seeds(arguments, found, built, data, out, seeds, jobs)
         return
     with _Epochs() as bar, stopping() as stop:
         training = TaskTraining(found, built, found.read(data), out, data=str(data), resume=resume, report=bar)
@@ -58,35 +63,21 @@ def train(
 
 
 def _train_seeds(
-    task: str,
-    data: Path,
-    out: Path,
-    config: Path | None,
-    assignments: list[str],
-    built: Any,
-    seeds: int,
-    jobs: int | None,
+    arguments: list[str], task: "Task", built: Any, data: Path, out: Path, seeds: int, jobs: int | None
 ) -> None:
     from elmo.model.device import device_named
     from elmo.tasks.seeds import REPORT, train_seeds
-    from elmo.tasks.task import task_named
     from elmo.tasks.train import prepare_layers
 
     numbers = list(range(built.train.seed, built.train.seed + seeds))
     device = device_named(built.train.device)
     with _Epochs() as bar:  # once, for all seeds
-        prepare_layers(task_named(task).read(data), built, device, report=bar)
-    arguments = [task, str(data)]
-    arguments += ["--config", str(config)] if config is not None else []
-    arguments += [part for assignment in assignments for part in ("--set", assignment)]
+        prepare_layers(task.read(data), built, device, report=bar)
     with _Seeds(numbers, built.train.epochs) as bars, stopping() as stop:
         side_by_side = jobs or (seeds if device.type == "cuda" else 1)
-        ended = train_seeds(arguments, out, numbers, side_by_side, stop, bars.told)
-    if not ended:
+        report = train_seeds(arguments, out, numbers, side_by_side, stop, bars.told)
+    if report is None:
         raise interrupted(out, 0)
-    import json
-
-    report = json.loads((out / REPORT).read_text(encoding="utf-8"))
     for part, scores in report["scores"].items():
         shown = ", ".join(f"{name} {value['mean']:.2f} ± {value['sd']:.2f}" for name, value in scores.items())
         print(f"{out / REPORT}: {part} {shown}, {seeds} seeds", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What `elmo pretrain` and `elmo finetune` share: their options, their recipe, and what they print."""
+"""What `elmo pretrain` and `elmo finetune` share, and some of it `elmo train`: options, the recipe, what they print."""
 
 import sys
 from pathlib import Path

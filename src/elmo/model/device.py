@@ -1,7 +1,6 @@
 """Where the numbers are computed, and how precisely."""
 
 import os
-import sys
 
 import torch
 from torch import Tensor
@@ -34,17 +33,6 @@ def memory_available(device: torch.device) -> int | None:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return None
-
-
-def memory_peak(device: torch.device) -> int | None:
-    """Bytes that this process has held at most: of the GPU's memory, or in all; none where the system does not say."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def pinned(tensor: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from elmo.config import build, merged, read_toml, settings
+from elmo.config import build, check_positive, check_shares, merged, read_toml, settings
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLMConfig
 
@@ -95,9 +95,7 @@ class PretrainConfig:
             "evaluation.patience": self.evaluation.patience,
             "diverged": self.diverged,
         }
-        for name, value in positive.items():
-            if value is not None and value <= 0:
-                raise ConfigError(f"{name} is {value}; expected more than 0")
+        check_positive(positive)
         for name, at_least in {
             "seed": self.seed,
             "evaluation.every": self.evaluation.every,
@@ -107,9 +105,7 @@ class PretrainConfig:
         }.items():
             if at_least < 0:
                 raise ConfigError(f"{name} is {at_least}; expected 0 or more")
-        for name, share in {"dropout": self.dropout, "batch.restart": self.batch.restart}.items():
-            if not 0 <= share < 1:
-                raise ConfigError(f"{name} is {share}; expected 0 or more, and less than 1")
+        check_shares({"dropout": self.dropout, "batch.restart": self.batch.restart})
         if self.batch.size % self.batch.accumulate:
             raise ConfigError(
                 f"batch.size is {self.batch.size}, batch.accumulate {self.batch.accumulate}; expected equal parts"

@@ -9,12 +9,14 @@ Where ELMo enters, how its layers are mixed, and what else a word is, are values
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from elmo.config import check_shares
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
 from elmo.model.device import onto
@@ -76,9 +78,7 @@ class InputsConfig:
     dropout: float = 0.0  # on words and characters
 
     def __post_init__(self) -> None:
-        for name, share in {"inputs.dropout": self.dropout, "inputs.elmo.dropout": self.elmo.dropout}.items():
-            if not 0 <= share < 1:
-                raise ConfigError(f"{name} is {share}; expected 0 or more, and less than 1")
+        check_shares({"inputs.dropout": self.dropout, "inputs.elmo.dropout": self.elmo.dropout})
         if self.elmo.placement in ("none", "output") and self.vectors is None and self.characters is None:
             raise ConfigError(
                 f"inputs.elmo.placement is {self.elmo.placement!r}, and a word has neither inputs.vectors nor "
@@ -91,17 +91,22 @@ class Texts:
     """A batch of token sequences, as `Inputs` wants it."""
 
     mask: Tensor  # (B, T)
-    packed: Packed  # the tokens as an LSTM reads them
+    lengths: tuple[int, ...]  # (B,)
     words: Tensor | None = None  # (B, T) rows of the word table
     spelled: Tensor | None = None  # (U, C) characters of the distinct words
     places: Tensor | None = None  # (B, T) rows of `spelled`
     layers: Layers | None = None  # of a frozen biLM; or what one that is trained said when `Inputs` was last called
     ids: Tensor | None = None  # (B, T + 2, C) what a biLM reads that is trained with the task
 
+    @cached_property
+    def packed(self) -> Packed:
+        """The tokens as an LSTM reads them."""
+        return Packed.of(self.lengths).to(self.mask.device)
+
     def to(self, device: torch.device) -> "Texts":
         """The same on a device."""
         moved: dict[str, Any] = {n: onto(value, device) for n, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **moved, packed=self.packed.to(device))
+        return replace(self, **moved)
 
 
 class Inputs(nn.Module):
@@ -156,7 +161,7 @@ class Inputs(nn.Module):
 
     def texts(self, sentences: Sequence[Tokens]) -> Texts:
         """A batch of sentences, none of them empty."""
-        lengths = [len(sentence) for sentence in sentences]
+        lengths = tuple(len(sentence) for sentence in sentences)
         longest = max(lengths)
         mask = np.arange(longest) < np.array(lengths)[:, None]
         words = spelled = places = ids = layers = None
@@ -173,7 +178,7 @@ class Inputs(nn.Module):
             else:
                 assert self.frozen is not None
                 layers = self.frozen.layers(sentences)
-        return Texts(torch.from_numpy(mask), Packed.of(lengths), words, spelled, places, layers, ids)
+        return Texts(torch.from_numpy(mask), lengths, words, spelled, places, layers, ids)
 
     def forward(self, texts: Texts) -> Tensor:
         """x (B, T, dim), zeros where there is no token."""

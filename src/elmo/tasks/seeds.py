@@ -29,8 +29,9 @@ def train_seeds(
     jobs: int,
     stop: threading.Event,
     told: Callable[[dict[int, list[dict[str, Any]]]], None] = lambda _: None,
-) -> bool:
-    """Run `elmo train` for every seed, `jobs` at a time; whether all came to their end. What is done is not done again.
+) -> dict[str, Any] | None:
+    """Run `elmo train` for every seed, `jobs` at a time; the report, if all came to their end. What is done is not done
+    again.
 
     `arguments` are those of the command without OUT and the seed; `told` is given the log of every seed now and then.
     """
@@ -55,9 +56,7 @@ def train_seeds(
             process.terminate()
         for process in running.values():
             process.wait()
-    if not stop.is_set():
-        write_report(out, seeds)
-    return not stop.is_set()
+    return None if stop.is_set() else write_report(out, seeds)
 
 
 def write_report(out: Path, seeds: Sequence[int]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -23,12 +23,12 @@ from torch import Tensor, nn
 
 from elmo import checkpoint
 from elmo.atomic import new_folder
-from elmo.config import differences
+from elmo.config import check_positive, differences
 from elmo.embed.embedder import load
 from elmo.errors import ConfigError, DataError
 from elmo.model.bilm import BiLM
-from elmo.model.device import device_named, memory_peak
-from elmo.run import RECORD, Run
+from elmo.model.device import device_named
+from elmo.run import RECORD, Run, memory_peak
 from elmo.tasks import folder, word_vectors
 from elmo.tasks.batches import answers, batches, fraction, texts_of, words_in
 from elmo.tasks.folder import Trained
@@ -59,10 +59,8 @@ class TrainConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "patience", "batch_size", "rate", "clip_norm", "clip_value", "train_fraction"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ConfigError(f"train.{name} is {value}; expected more than 0")
+        positive = ("epochs", "patience", "batch_size", "rate", "clip_norm", "clip_value", "train_fraction")
+        check_positive({f"train.{name}": getattr(self, name) for name in positive})
         if self.train_fraction > 1:
             raise ConfigError(f"train.train_fraction is {self.train_fraction}; expected at most 1")
         if self.ema is not None and not 0 < self.ema < 1:
@@ -125,8 +123,9 @@ class TaskTraining:
         frozen, bilm = self._elmo(splits, cache)
         self.model: TaskModel = folder.assemble(task, config, labels, words, matrix, frozen, bilm).to(self.device)
         self.trained = Trained(task, config, labels, words, self.model)
+        self.learned = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = self._optimizer()
-        self.mean = {name: p.detach().clone() for name, p in self._learned()} if self.train_config.ema else {}
+        self.mean = {name: p.detach().clone() for name, p in self.learned.items()} if self.train_config.ema else {}
         self.progress = Progress(rate=self.train_config.rate)
         if saved is not None:
             self._restore(saved)
@@ -237,14 +236,11 @@ class TaskTraining:
             return None, load(elmo.model, device=str(self.device)).bilm.requires_grad_(True)
         return prepare_layers(splits, self.config, self.device, cache, self.report), None
 
-    def _learned(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
-
     def _optimizer(self) -> torch.optim.Optimizer:
         config, elmo = self.train_config, self.config.inputs.elmo
         slow = elmo.rate / config.rate if elmo.rate is not None else 1.0
         parts: dict[float, list[nn.Parameter]] = {}
-        for name, parameter in self._learned():
+        for name, parameter in self.learned.items():
             parts.setdefault(slow if name.startswith("inputs.bilm.") else 1.0, []).append(parameter)
         groups = [{"params": parameters, "share": share} for share, parameters in parts.items()]
         if config.optimizer == "adadelta":
@@ -255,7 +251,7 @@ class TaskTraining:
     # During training
 
     def _clip(self) -> None:
-        parameters = [parameter for _, parameter in self._learned()]
+        parameters = self.learned.values()
         if self.train_config.clip_value is not None:
             nn.utils.clip_grad_value_(parameters, self.train_config.clip_value)
         if self.train_config.clip_norm is not None:
@@ -266,11 +262,11 @@ class TaskTraining:
         """The running mean moves towards the weights: faster at first, so that the initial ones are soon forgotten."""
         if self.train_config.ema is not None:
             decay = min(self.train_config.ema, (1 + step) / (10 + step))
-            for name, parameter in self._learned():
+            for name, parameter in self.learned.items():
                 self.mean[name].lerp_(parameter, 1 - decay)
 
     def _means(self) -> "_Swapped":
-        return _Swapped(dict(self._learned()), self.mean)
+        return _Swapped(self.learned, self.mean)
 
     def _patience_is_over(self) -> bool:
         patience, progress = self.train_config.patience, self.progress

@@ -4,7 +4,7 @@ x (B, T, I) ─▶ its N tokens, step by step, the longest sequence first ─▶
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,6 @@ from elmo.model.packing import Packing
 class Packed:
     """Where the tokens of a padded batch are, in the order an LSTM reads them."""
 
-    lengths: tuple[int, ...]  # of the B sequences
     places: Tensor  # (N,) among the B · T
     active: Tensor  # (T,) how many sequences have a token at each step; on the CPU, where PyTorch wants it
 
@@ -27,11 +26,11 @@ class Packed:
         """Pack sequences of these lengths, none of them 0."""
         packing = Packing.of(lengths)
         places = packing.sentence * len(packing.rows) + packing.step
-        return cls(tuple(lengths), torch.from_numpy(places), torch.tensor(packing.rows))
+        return cls(torch.from_numpy(places), torch.tensor(packing.rows))
 
     def to(self, device: torch.device) -> "Packed":
         """The same for a batch on a device."""
-        return replace(self, places=onto(self.places, device))
+        return Packed(onto(self.places, device), self.active)
 
 
 class BiLSTM(nn.Module):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from elmo.errors import ConfigError
+from elmo.config import check_shares
 from elmo.model.device import onto
 from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.crf import CRF
@@ -31,8 +31,7 @@ class NerConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout is {self.dropout}; expected 0 or more, and less than 1")
+        check_shares({"dropout": self.dropout})
 
 
 class Tagger(TaskModel):

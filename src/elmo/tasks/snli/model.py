@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from elmo.errors import ConfigError
+from elmo.config import check_shares
 from elmo.model.device import onto
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.encoder import BiLSTM, Packed, VariationalDropout, masked_softmax
@@ -37,8 +37,7 @@ class SnliConfig:
     )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.dropout < 1:
-            raise ConfigError(f"dropout is {self.dropout}; expected 0 or more, and less than 1")
+        check_shares({"dropout": self.dropout})
 
 
 class Esim(TaskModel):
@@ -69,7 +68,7 @@ class Esim(TaskModel):
 
     def _scores(self, texts: Sequence[Texts]) -> Tensor:
         premise, hypothesis = texts
-        both = Packed.of(premise.packed.lengths + hypothesis.packed.lengths).to(premise.mask.device)
+        both = Packed.of(premise.lengths + hypothesis.lengths).to(premise.mask.device)
         a, b = self._read(self.encoder, self.inputs(premise), self.inputs(hypothesis), both)
         a, b = self.inputs.at_output(a, premise), self.inputs.at_output(b, hypothesis)  # (B, P, ·), (B, Q, ·)
         from_b, from_a = align(a, premise.mask, b, hypothesis.mask)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from elmo.config import check_shares
 from elmo.errors import ConfigError
 from elmo.model.device import onto
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
@@ -47,9 +48,8 @@ class SstConfig:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
         if self.maxout < 2:
             raise ConfigError(f"maxout is {self.maxout}; expected 2 or more")
-        for name in ("prenet_dropout", "integrator_dropout", "maxout_dropout", "maxout_dropout_2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; expected 0 or more, and less than 1")
+        dropouts = ("prenet_dropout", "integrator_dropout", "maxout_dropout", "maxout_dropout_2")
+        check_shares({name: getattr(self, name) for name in dropouts})
 
 
 class BCN(TaskModel):
