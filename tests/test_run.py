@@ -5,6 +5,7 @@ import sys
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 import elmo
 from elmo.errors import DataError
-from elmo.run import Run
+from elmo.run import Run, memory_peak
 
 
 @dataclass(frozen=True)
@@ -157,3 +158,16 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"file.*"):
         Run.begin(tmp_path / "file" / "run", Config())
+
+
+def test_the_peak_of_memory_is_the_systems_figure_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = "Name:\tpython\nVmPeak:\t 9000 kB\nVmHWM:\t 1234 kB\nVmRSS:\t 1000 kB\n"
+    for text, found in ((status, 1234 * 1024), (status.replace("VmHWM", "VmPTE"), None)):
+        monkeypatch.setattr(Path, "read_text", lambda *_, text=text, **__: text)
+        assert memory_peak(torch.device("cpu")) == found
+
+    def unreadable(*_: Any, **__: Any) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", unreadable)
+    assert memory_peak(torch.device("cpu")) is None

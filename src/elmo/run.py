@@ -91,7 +91,8 @@ def memory_peak(device: "torch.device") -> int | None:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
     except OSError:
         return None
-    return 1024 * int(status.split("VmHWM:")[1].split()[0])
+    _, said, rest = status.partition("VmHWM:")
+    return 1024 * int(rest.split()[0]) if said else None
 
 
 def _replace(path: Path, text: str) -> None:
