@@ -392,7 +392,7 @@ def brute_force(model: Path, sentences: list[list[str]], carried: bool) -> dict[
 def test_a_text_is_scored_in_its_own_order(
     state: str, tokenizer: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "ROWS", {"cpu": 1})
+    monkeypatch.setattr(evaluate, "ROWS", 1)
     path = tmp_path / "text.txt"
     path.write_text("".join(f"{line}\n" for line in TEXT), encoding="utf-8")
     sentences = [line.split() for line in TEXT if line]

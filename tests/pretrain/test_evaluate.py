@@ -161,7 +161,7 @@ def test_each_sentence_from_zeros(kind: str, corpus: Corpus) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_row_of_text(kind: str, steps: int, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state goes from sentence to sentence, and from one computed part to the next."""
-    monkeypatch.setattr(evaluate, "ROWS", {"cpu": 1})
+    monkeypatch.setattr(evaluate, "ROWS", 1)
     monkeypatch.setattr(evaluate, "STEPS", steps)
     known = Known(kind, corpus.vocabulary.words)
     found = perplexity(known.bilm, known.vocabulary, corpus, corpus.heldout)
@@ -174,7 +174,7 @@ def test_one_row_of_text(kind: str, steps: int, corpus: Corpus, monkeypatch: pyt
 @pytest.mark.parametrize("n_rows", [2, 3, 5, 16, 40])
 def test_several_rows_of_text(n_rows: int, carried: bool, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are consecutive sentences, about as long as each other; every sentence is in one of them, once."""
-    monkeypatch.setattr(evaluate, "ROWS", {"cpu": n_rows})
+    monkeypatch.setattr(evaluate, "ROWS" if carried else "SENTENCES", n_rows)
     monkeypatch.setattr(evaluate, "STEPS", 9)
     known = Known("characters", corpus.vocabulary.words)
     groups = rows_read(corpus, monkeypatch)
@@ -206,7 +206,7 @@ def test_words_are_encoded_a_few_at_a_time(corpus: Corpus, monkeypatch: pytest.M
 
 def test_several_shards(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """No state is carried from one shard to the next."""
-    monkeypatch.setattr(evaluate, "ROWS", {"cpu": 1})
+    monkeypatch.setattr(evaluate, "ROWS", 1)
     known = Known("characters", corpus.vocabulary.words)
     assert len(corpus.train) == 2
     assert_same(perplexity(known.bilm, known.vocabulary, corpus, corpus.train), known.score(TRAIN))
@@ -220,7 +220,7 @@ def test_a_limit_is_cut_at_the_end_of_a_sentence(
     tokens: int, carried: bool, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tokens of the text, boundaries included: the sentence in which the limit falls is read to its end."""
-    monkeypatch.setattr(evaluate, "ROWS", {"cpu": 1})
+    monkeypatch.setattr(evaluate, "ROWS", 1)
     known = Known("characters", corpus.vocabulary.words)
     left, rows = tokens, []
     for shard in [*TRAIN, HELDOUT]:
@@ -236,7 +236,7 @@ def test_a_limit_is_cut_at_the_end_of_a_sentence(
 
 
 def test_a_limit_ends_in_the_second_shard(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "ROWS", {"cpu": 1})
+    monkeypatch.setattr(evaluate, "ROWS", 1)
     known = Known("characters", corpus.vocabulary.words)
     first = len(corpus.train[0])
     exact = perplexity(known.bilm, known.vocabulary, corpus, corpus.train, tokens=first)
@@ -249,7 +249,7 @@ def test_a_limit_ends_in_the_second_shard(corpus: Corpus, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("carried", [True, False])
 def test_a_vocabulary_of_its_own(kind: str, carried: bool, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another size and order than the corpus's, with `<UNK>` at its end and words that are in no text."""
-    monkeypatch.setattr(evaluate, "ROWS", {"cpu": 1})
+    monkeypatch.setattr(evaluate, "ROWS", 1)
     words = ["zebra", "</S>", *WORDS[::-2], "rare3", "<S>", "lion", "<UNK>"]
     known = Known(kind, words)
     found = perplexity(known.bilm, known.vocabulary, corpus, corpus.heldout, carried=carried)
@@ -311,7 +311,7 @@ def test_nothing_is_left_behind(corpus: Corpus) -> None:
 def test_the_processes_parts_add_up_to_the_whole(
     size: int, carried: bool, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluate, "ROWS", {"cpu": 5})
+    monkeypatch.setattr(evaluate, "ROWS", 5)
     known = Known("characters", corpus.vocabulary.words)
     every = [*corpus.train, *corpus.heldout]
     whole = perplexity(known.bilm, known.vocabulary, corpus, every, carried=carried)

@@ -19,7 +19,8 @@ from elmo.pretrain.corpus import BEGIN, Corpus, Rows, Shard, end_to_end, sentenc
 from elmo.pretrain.distributed import World
 from elmo.text.vocabulary import UNKNOWN, Vocabulary
 
-ROWS = {"cpu": 32, "cuda": 256}  # of text that are read side by side
+ROWS = 32  # of text, read side by side; the state begins anew at each, so the figure is of so many on every device
+SENTENCES = 256  # read side by side where each begins anew
 STEPS = 64  # tokens of each that are computed together
 WORDS_AT_ONCE = 4096
 
@@ -67,7 +68,7 @@ def perplexity(
     sums = torch.zeros(bilm.config.directions, 2, 3, dtype=torch.float64, device=device)
     for text in _texts(corpus, shards, tokens):
         encode = _Encoded(bilm, corpus, text, targets)
-        for rows in _rows_of(text, carried, ROWS.get(device.type, ROWS["cpu"])):
+        for rows in _rows_of(text, carried):
             if own := rows[world.rank :: world.size]:
                 sums += _score(bilm, own, encode, targets, unknown)
     world.sum([sums])
@@ -104,13 +105,13 @@ def _texts(corpus: Corpus, shards: Sequence[Shard], tokens: int | None) -> Itera
         left -= int(end)
 
 
-def _rows_of(text: Rows, carried: bool, n_rows: int) -> list[list[_Row]]:
+def _rows_of(text: Rows, carried: bool) -> list[list[_Row]]:
     """Groups of rows that are computed together, longest first in each."""
     begins = text == BEGIN
     starts, lengths = sentences_in(text)
     backward = end_to_end(text, starts, lengths, reverse=True)
-    if carried:  # n rows of whole sentences, of about equal length
-        wanted = np.linspace(0, len(text), min(n_rows, len(starts)) + 1)[1:-1]
+    if carried:  # rows of whole sentences, of about equal length
+        wanted = np.linspace(0, len(text), min(ROWS, len(starts)) + 1)[1:-1]
         cuts = np.unique(np.append(0, starts[np.searchsorted(starts, wanted, side="right") - 1]))
     else:
         cuts = starts
@@ -119,7 +120,7 @@ def _rows_of(text: Rows, carried: bool, n_rows: int) -> list[list[_Row]]:
         for cut in (slice(a, b) for a, b in zip(cuts, np.append(cuts[1:], len(text)), strict=True))
     ]
     rows.sort(key=lambda row: -len(row.begins))
-    return [rows] if carried else [rows[k : k + n_rows] for k in range(0, len(rows), n_rows)]
+    return [rows] if carried else [rows[k : k + SENTENCES] for k in range(0, len(rows), SENTENCES)]
 
 
 class _Encoded:
