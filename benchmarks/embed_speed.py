@@ -9,6 +9,7 @@ all contestants run one after the other, so that a busy moment of the machine fa
 
 import argparse
 import json
+import math
 import os
 import platform
 import random
@@ -169,7 +170,8 @@ def child(weights: str, text: str) -> None:
 
 def peak_memory() -> float:
     """MiB this process ever had in memory."""
-    return (memory_peak(torch.device("cpu")) or 0) / (1 << 20)
+    peak = memory_peak(torch.device("cpu"))
+    return math.nan if peak is None else peak / 2**20
 
 
 def simple_elmo(python: str, size: str, sentences: list[list[str]], batch: int) -> tuple[float, float]:

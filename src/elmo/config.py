@@ -117,6 +117,13 @@ def check_positive(values: Mapping[str, float | None]) -> None:
             raise ConfigError(f"{name} is {value}; expected more than 0")
 
 
+def check_at_least(least: int, values: Mapping[str, float | None]) -> None:
+    """Refuse a field that is less; one without a value is left alone."""
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise ConfigError(f"{name} is {value}; expected {least} or more")
+
+
 def check_shares(values: Mapping[str, float]) -> None:
     """Refuse a share, such as a dropout's, that is not from 0 up to 1, and less."""
     for name, value in values.items():

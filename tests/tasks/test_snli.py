@@ -395,3 +395,9 @@ def test_the_defaults_are_the_papers() -> None:
 def test_a_dropout_that_is_no_share_is_refused(share: float) -> None:
     with pytest.raises(ConfigError, match=f"dropout is {share}; expected 0 or more, and less than 1"):
         SnliConfig(dropout=share)
+
+
+@pytest.mark.parametrize("name", ["hidden", "projection", "feedforward"])
+def test_a_layer_without_units_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is 0; expected 1 or more$"):
+        SnliConfig(**{name: 0})

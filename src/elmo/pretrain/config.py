@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from elmo.config import build, check_positive, check_shares, merged, read_toml, settings
+from elmo.config import build, check_at_least, check_positive, check_shares, merged, read_toml, settings
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLMConfig
 
@@ -96,15 +96,14 @@ class PretrainConfig:
             "diverged": self.diverged,
         }
         check_positive(positive)
-        for name, at_least in {
+        not_negative = {
             "seed": self.seed,
             "evaluation.every": self.evaluation.every,
             "optimizer.warmup_steps": self.optimizer.warmup_steps,
             "optimizer.initial_accumulator": self.optimizer.initial_accumulator,
             "optimizer.weight_decay": self.optimizer.weight_decay,
-        }.items():
-            if at_least < 0:
-                raise ConfigError(f"{name} is {at_least}; expected 0 or more")
+        }
+        check_at_least(0, not_negative)
         check_shares({"dropout": self.dropout, "batch.restart": self.batch.restart})
         if self.batch.size % self.batch.accumulate:
             raise ConfigError(

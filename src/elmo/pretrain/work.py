@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from elmo.atomic import replacing
+from elmo.config import check_at_least
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.pretrain.parts import KEYS, Reader
 from elmo.text.tokenizers import source, tokenizer
@@ -48,10 +49,7 @@ class Settings:
             raise ConfigError(f"{' and '.join(given)} each say what the vocabulary is; give one of them")
         if self.vocab_size is not None and self.vocab_size <= len(SPECIAL):
             raise ConfigError(f"vocab_size is {self.vocab_size}; expected more than the {len(SPECIAL)} special words")
-        for name in ("min_count", "shards"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}; expected 1 or more")
+        check_at_least(1, {"min_count": self.min_count, "shards": self.shards})
         if self.share is not None and self.share >= 1:
             raise ConfigError(f"heldout is {self.heldout}; expected a share below 1, such as 0.5%, or a text file")
         if not self.shuffle and (self.deduplicate or self.share):

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo.config import check_shares
+from elmo.config import check_at_least, check_positive, check_shares
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
 from elmo.model.device import onto
@@ -61,7 +61,12 @@ class CharactersConfig:
     dim: int = 16
     filters: int = 128
     width: int = 3
-    max_characters: int = 50
+    max_characters: int = 50  # of a word, its begin and its end among them
+
+    def __post_init__(self) -> None:
+        sizes = {"dim": self.dim, "filters": self.filters, "width": self.width}
+        check_at_least(1, {f"inputs.characters.{name}": size for name, size in sizes.items()})
+        check_at_least(max(3, self.width), {"inputs.characters.max_characters": self.max_characters})
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,9 @@ class InputsConfig:
 
     def __post_init__(self) -> None:
         check_shares({"inputs.dropout": self.dropout, "inputs.elmo.dropout": self.elmo.dropout})
+        check_at_least(0, {"inputs.max_words": self.max_words, "inputs.elmo.mix_l2": self.elmo.mix_l2})
+        check_at_least(1, {"inputs.own_words": self.own_words})
+        check_positive({"inputs.elmo.rate": self.elmo.rate})
         if self.elmo.placement in ("none", "output") and self.vectors is None and self.characters is None:
             raise ConfigError(
                 f"inputs.elmo.placement is {self.elmo.placement!r}, and a word has neither inputs.vectors nor "

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from elmo import checkpoint
 from elmo.atomic import new_folder
-from elmo.config import check_positive, differences
+from elmo.config import check_at_least, check_positive, check_shares, differences
 from elmo.embed.embedder import load
 from elmo.errors import ConfigError, DataError
 from elmo.model.bilm import BiLM
@@ -61,6 +61,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         positive = ("epochs", "patience", "batch_size", "rate", "clip_norm", "clip_value", "train_fraction")
         check_positive({f"train.{name}": getattr(self, name) for name in positive})
+        check_at_least(0, {"train.weight_decay": self.weight_decay, "train.seed": self.seed})
+        check_shares({"train.rho": self.rho})
         if self.train_fraction > 1:
             raise ConfigError(f"train.train_fraction is {self.train_fraction}; expected at most 1")
         if self.ema is not None and not 0 < self.ema < 1:

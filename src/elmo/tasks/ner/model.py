@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from elmo.config import check_shares
+from elmo.config import check_at_least, check_shares
 from elmo.model.device import onto
 from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.crf import CRF
@@ -31,6 +31,7 @@ class NerConfig:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
+        check_at_least(1, {"hidden": self.hidden, "n_layers": self.n_layers})
         check_shares({"dropout": self.dropout})
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from elmo.config import check_shares
+from elmo.config import check_at_least, check_shares
 from elmo.model.device import onto
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.encoder import BiLSTM, Packed, VariationalDropout, masked_softmax
@@ -37,6 +37,8 @@ class SnliConfig:
     )
 
     def __post_init__(self) -> None:
+        sizes = {"hidden": self.hidden, "projection": self.projection, "feedforward": self.feedforward}
+        check_at_least(1, sizes)
         check_shares({"dropout": self.dropout})
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from elmo.config import check_shares
-from elmo.errors import ConfigError
+from elmo.config import check_at_least, check_shares
 from elmo.model.device import onto
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.encoder import BiLSTM, masked_softmax
@@ -43,11 +42,8 @@ class SstConfig:
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=40, patience=5, batch_size=100))
 
     def __post_init__(self) -> None:
-        for name in ("prenet", "hidden", "pool"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}; expected 1 or more")
-        if self.maxout < 2:
-            raise ConfigError(f"maxout is {self.maxout}; expected 2 or more")
+        check_at_least(1, {"prenet": self.prenet, "hidden": self.hidden, "pool": self.pool})
+        check_at_least(2, {"maxout": self.maxout})
         dropouts = ("prenet_dropout", "integrator_dropout", "maxout_dropout", "maxout_dropout_2")
         check_shares({name: getattr(self, name) for name in dropouts})
 
