@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from elmo.atomic import replacing
 from elmo.errors import DataError
+from elmo.files import replacing
 
 START, END, UNKNOWN = 0, 1, 2
 BITS = 21

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmo import __version__
-from elmo.atomic import replacing, write_error
 from elmo.errors import DataError
+from elmo.files import replacing, write_error
 
 if TYPE_CHECKING:
     import torch

@@ -602,7 +602,7 @@ def test_a_text_that_has_changed_does_not_go_on(text: Path, tmp_path: Path) -> N
     lines = some_text()
     write(text, [*lines[:-3], "changed", *lines[-2:]])
     message = (
-        rf"text\.txt: line \d+ or some lines after it have changed since this run began; remove {tmp_path}/out\.part"
+        rf"text\.txt: line \d+ or some lines after it have changed since this run began. Remove {tmp_path}/out\.part"
     )
     with pytest.raises(DataError, match=message):
         prepare(text, tmp_path / "out", block_bytes=SMALL, **PLAIN)

@@ -32,8 +32,8 @@ def convert(
     """
     import torch
 
-    from elmo.atomic import refuse_existing, replacing
     from elmo.embed.embedder import Embedder
+    from elmo.files import refuse_existing, replacing
     from elmo.text.vocabulary import Vocabulary
     from elmo.weights import bilm_tf, source
     from elmo.weights.folder import Pretrained

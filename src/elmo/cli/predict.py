@@ -38,7 +38,7 @@ def predict(
       $ elmo predict tagger sentences.txt --output entities.jsonl
       $ cat sentences.txt | elmo predict tagger -
     """
-    from elmo.atomic import refuse_existing, replacing
+    from elmo.files import refuse_existing, replacing
     from elmo.tasks.predict import load_task
     from elmo.tasks.task import task_named
 

@@ -49,7 +49,7 @@ def score(
       $ elmo score sentences.txt --model model --tokenized --summary > scores.tsv
       $ cat sentences.txt | elmo score - --model model --state warm > scores.jsonl
     """
-    from elmo.atomic import refuse_existing
+    from elmo.files import refuse_existing
     from elmo.text.tokens import words
 
     if output is not None:
@@ -122,7 +122,7 @@ class _Totals:
 @contextmanager
 def _written(output: Path | None) -> Iterator[IO[str]]:
     """Standard output, or a file that is there whole or not at all."""
-    from elmo.atomic import replacing
+    from elmo.files import replacing
 
     if output is not None:
         with replacing(output) as path, path.open("w", encoding="utf-8", newline="\n") as file:

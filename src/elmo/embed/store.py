@@ -16,9 +16,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from elmo.atomic import new_hdf5, refuse_existing, replacing, write_error
 from elmo.embed.selection import Array
 from elmo.errors import ConfigError, DataError, ElmoError
+from elmo.files import new_hdf5, refuse_existing, replacing, write_error
 
 SEGMENT_BYTES = 32 << 20
 SETTINGS = "settings.json"

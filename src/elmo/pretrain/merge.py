@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elmo.atomic import replacing
+from elmo.files import replacing
 from elmo.pretrain.corpus import BEGIN, END, Rows, Shard
 from elmo.pretrain.parts import Ids, Keys, Lengths, Part, rearranged, write_array
 

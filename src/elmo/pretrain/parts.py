@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo.atomic import replacing
 from elmo.errors import DataError
+from elmo.files import replacing
 from elmo.pretrain.corpus import end_to_end
-from elmo.text.files import Piece, lines, place
+from elmo.text.reader import Piece, lines, place
 from elmo.text.sentences import split
 from elmo.text.tokenizers import tokenizer
 

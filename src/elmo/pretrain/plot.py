@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from elmo.atomic import replacing
 from elmo.errors import ConfigError, DataError, ElmoError
+from elmo.files import replacing
 from elmo.run import Run
 
 if TYPE_CHECKING:

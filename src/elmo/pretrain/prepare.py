@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from elmo.atomic import refuse_existing, replacing, write_error
 from elmo.errors import DataError
+from elmo.files import refuse_existing, replacing, write_error
 from elmo.pretrain.corpus import FORMAT, MANIFEST, VOCABULARY, WORDS
 from elmo.pretrain.jobs import Jobs
 from elmo.pretrain.merge import Counts, Cut, Merged, merge, number_words, write_shard
 from elmo.pretrain.parts import BLOCK_KEYS, KEYS, Block, Part, Reader, blocks, write_array, write_part
 from elmo.pretrain.work import Settings, work_folder
-from elmo.text import files
+from elmo.text import reader
 from elmo.text.vocabulary import SPECIAL, Vocabulary
 
 SHARD_TOKENS = 10_000_000
@@ -53,9 +53,9 @@ def prepare(
     shuffle: bool = True,
     field: str = "text",
     seed: int = 0,
-    longest_line: int = files.LONGEST_LINE,
+    longest_line: int = reader.LONGEST_LINE,
     jobs: int = 1,
-    block_bytes: int = files.PIECE_BYTES,
+    block_bytes: int = reader.PIECE_BYTES,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Turn texts into a corpus folder; gives what its corpus.json says.
@@ -82,8 +82,8 @@ def prepare(
         longest_line=longest_line,
         block_bytes=block_bytes,
     )
-    names = files.files([texts] if isinstance(texts, str | Path) else texts)
-    held = files.files([settings.heldout]) if settings.share is None else []
+    names = reader.files([texts] if isinstance(texts, str | Path) else texts)
+    held = reader.files([settings.heldout]) if settings.share is None else []
     known = None if settings.vocabulary is None else _read_vocabulary(Path(settings.vocabulary))
     target = Path(out)
     refuse_existing(target)
@@ -135,9 +135,9 @@ class _Run:
 
     def read(self, names: list[str], folder: Path, step: str) -> _Text:
         """Turn text into parts, those that an earlier run left aside."""
-        total = files.total_bytes(names)
+        total = reader.total_bytes(names)
         make = partial(_make_part, folder=folder, reader=self.settings.reader())
-        pieces = files.pieces(
+        pieces = reader.pieces(
             names,
             field=self.settings.field,
             longest=self.settings.longest_line,
@@ -164,8 +164,8 @@ class _Run:
             if note["crc32"] != block.crc32:
                 first = block.pieces[0]
                 raise DataError(
-                    f"{files.place(first.name, first.first)} or some lines after it have changed since this run began; "
-                    f"remove {self.work} to start anew"
+                    f"{reader.place(first.name, first.first)} or some lines after it have changed since this run "
+                    f"began. Remove {self.work} to start over"
                 )
             yield Block(block.number, (), block.pieces[-1].read)
 

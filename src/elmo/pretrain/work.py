@@ -11,9 +11,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
-from elmo.atomic import replacing
 from elmo.config import check_at_least
 from elmo.errors import ConfigError, DataError, ElmoError
+from elmo.files import replacing
 from elmo.pretrain.parts import KEYS, Reader
 from elmo.text.tokenizers import source, tokenizer
 from elmo.text.vocabulary import SPECIAL

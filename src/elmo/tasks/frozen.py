@@ -14,9 +14,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmo.atomic import replacing
 from elmo.embed.embedder import Embedder
 from elmo.errors import DataError
+from elmo.files import replacing
 from elmo.model.device import onto
 from elmo.model.layers import Layers
 from elmo.text.batches import windows

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from elmo.atomic import replacing
 from elmo.errors import ElmoError
+from elmo.files import replacing
 from elmo.run import Run
 
 REPORT = "report.json"

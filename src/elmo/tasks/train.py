@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from elmo import checkpoint
-from elmo.atomic import new_folder
 from elmo.config import check_at_least, check_positive, check_shares, differences
 from elmo.embed.embedder import load
 from elmo.errors import ConfigError, DataError
+from elmo.files import new_folder
 from elmo.model.bilm import BiLM
 from elmo.model.device import device_named
 from elmo.run import RECORD, Run, memory_peak

@@ -19,8 +19,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmo.atomic import new_hdf5, replacing
 from elmo.errors import ConfigError, WeightsError
+from elmo.files import new_hdf5, replacing
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNNConfig
 from elmo.model.lstm import LSTMConfig

@@ -18,9 +18,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from elmo.atomic import new_folder, refuse_existing
 from elmo.config import build
 from elmo.errors import ConfigError, WeightsError
+from elmo.files import new_folder, refuse_existing
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.lstm import State
 from elmo.text.vocabulary import Vocabulary

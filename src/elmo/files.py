@@ -1,4 +1,4 @@
-"""A file is there whole or not at all: written under a temporary name beside its own, then renamed."""
+"""Writing files safely: whole or not at all, never over something a user made, never by two processes at once."""
 
 import errno
 import os
@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import h5py
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from elmo.errors import DataError
@@ -65,6 +66,31 @@ def new_hdf5(path: Path) -> Iterator[h5py.File]:
     """A new HDF5 file, through a file of Python's: on a full disk HDF5's own driver takes the process down."""
     with path.open("wb+") as raw, h5py.File(raw, "w") as file:
         yield file
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Own an output file or folder while the block runs; refuse if another process owns it.
+
+    The lock is a file beside `path`, so it works before `path` exists. The operating system releases it when the
+    process ends, however it ends.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise DataError(
+            f"{path}: another process is writing it. Wait until it ends, or choose another name"
+        ) from None
+    except OSError as error:
+        raise write_error(path, error) from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            Path(lock.lock_file).unlink()  # while it is held: who opened it meanwhile finds it gone and tries again
+        lock.release()
 
 
 def refuse_existing(path: Path) -> None:

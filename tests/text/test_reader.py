@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmo.errors import DataError, ElmoError
-from elmo.text import files
-from elmo.text.files import Piece, lines, pieces, total_bytes
+from elmo.text import reader
+from elmo.text.reader import Piece, lines, pieces, total_bytes
 
 LINES = ["The cat sat.", "", "naïve 日本語 🙂", "x" * 300, "a\u2028b\x0bc", "last"]
 PLAIN = "\n".join(LINES).encode() + b"\n"
@@ -98,7 +98,7 @@ def test_a_folder_stands_for_its_files(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt", "deep/c.txt", ".hidden", ".git/d.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
-    assert read(*files.files([tmp_path, tmp_path / "a.txt"])) == ["a.txt", "b.txt", "deep/c.txt", "a.txt"]
+    assert read(*reader.files([tmp_path, tmp_path / "a.txt"])) == ["a.txt", "b.txt", "deep/c.txt", "a.txt"]
 
 
 @given(st.lists(st.text(st.sampled_from("ab\r é")), max_size=30), st.integers(1, 50), st.booleans())
@@ -215,9 +215,9 @@ def test_parquet_without_the_text(tmp_path: Path) -> None:
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt: not found; expected a text file, a folder of them, or - for"):
-        files.files([tmp_path / "none.txt"])
+        reader.files([tmp_path / "none.txt"])
     with pytest.raises(DataError, match=r"no file in this folder; expected text files"):
-        files.files([tmp_path])
+        reader.files([tmp_path])
 
 
 def test_a_disk_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
