@@ -7,15 +7,16 @@ import typer
 from elmo.errors import WeightsError
 
 _MODEL = (
-    "A model folder, a zip of one, an .hdf5 file beside its options, hf:OWNER/NAME on the Hugging Face Hub, or the name "
-    "of a packaged or published model."
+    "A model folder, a zip of one, an .hdf5 file beside its options, hf:OWNER/NAME on the Hugging Face Hub, or the "
+    "name of a packaged or published model."
 )
 
 ModelArgument = Annotated[str, typer.Argument(help=_MODEL)]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
 ModelOption = Annotated[str, typer.Option("--model", "-m", help=_MODEL)]
 ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", metavar="N", help="CPU threads for PyTorch. By default PyTorch chooses.", min=1)
+    int | None,
+    typer.Option("--threads", metavar="N", help="CPU threads for PyTorch. By default PyTorch chooses.", min=1),
 ]
 
 
