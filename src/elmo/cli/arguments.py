@@ -12,8 +12,19 @@ _MODEL = (
 )
 
 ModelArgument = Annotated[str, typer.Argument(help=_MODEL)]
+ModelOption = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=_MODEL)]
+TextArgument = Annotated[
+    str, typer.Argument(metavar="INPUT", help="A text file, one sentence per line; - is standard input.")
+]
+TokenizedOption = Annotated[
+    bool, typer.Option("--tokenized/--raw", help="Split lines at white space, or tokenize them as raw text.")
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
-ModelOption = Annotated[str, typer.Option("--model", "-m", help=_MODEL)]
+PrecisionOption = Annotated[str, typer.Option(help="float32, or bfloat16: faster and less exact.")]
+BatchTokensOption = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Tokens per batch.  [default: 4096 on a CPU, 65536 on a GPU]", min=1),
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", metavar="N", help="CPU threads for PyTorch. By default PyTorch chooses.", min=1),
