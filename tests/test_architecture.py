@@ -14,7 +14,7 @@ ALLOWED = {
     "run": {"errors", "files"},
     "checkpoint": {"errors", "files"},
     "packaged": set(),
-    "text": {"errors"},
+    "text": {"errors", "files"},
     "model": {"errors"},
     "weights": {"errors", "files", "config", "packaged", "text", "model"},
     "embed": {"errors", "files", "packaged", "text", "model", "weights"},

@@ -1,5 +1,6 @@
 """Arguments and options that several verbs have in common."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +17,10 @@ ModelOption = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help
 TextArgument = Annotated[
     str, typer.Argument(metavar="INPUT", help="A text file, one sentence per line; - is standard input.")
 ]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to this file. By default, or with -, standard output."),
+]
 TokenizedOption = Annotated[
     bool, typer.Option("--tokenized/--raw", help="Split lines at white space, or tokenize them as raw text.")
 ]
@@ -29,6 +34,11 @@ ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", metavar="N", help="CPU threads for PyTorch. By default PyTorch chooses.", min=1),
 ]
+
+
+def to_standard_output(output: Path | None) -> bool:
+    """Whether `--output` means standard output."""
+    return output is None or str(output) == "-"
 
 
 def use_threads(threads: int | None) -> None:

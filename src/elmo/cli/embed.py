@@ -27,7 +27,7 @@ def embed(
     model: ModelOption = DEFAULT,
     layers: Annotated[str, typer.Option(help="all, top, average, or the number of a layer.")] = "all",
     pool: Annotated[
-        str | None, typer.Option(help="Write one vector per sentence instead of one per token: mean, max or first-last.")
+        str | None, typer.Option(help="One vector per sentence instead of one per token: mean, max or first-last.")
     ] = None,
     format: Annotated[
         str | None, typer.Option(help="hdf5, parquet or npz. By default the ending of OUTPUT decides.")

@@ -70,8 +70,13 @@ class Store:
                 self.sentences += len(tokens)
                 self.n_tokens += sum(map(len, tokens))
         else:  # now, not with the first segment: a disk that is full is noticed before anything is computed
-            with replacing(self.part / SETTINGS) as path:
-                path.write_text(json.dumps(self.settings, indent=1), encoding="utf-8")
+            try:
+                with replacing(self.part / SETTINGS) as path:
+                    path.write_text(json.dumps(self.settings, indent=1), encoding="utf-8")
+            except DataError:
+                with suppress(OSError):
+                    self.part.rmdir()
+                raise
         self.saved = self.sentences  # sentences on the disk
 
     def add(self, tokens: list[str], array: Array) -> None:
@@ -107,7 +112,7 @@ class Store:
             path.write_text(json.dumps([tokens for _, tokens, _ in self._pending]), encoding="utf-8")
 
     def save(self) -> int:
-        """Save what can be saved of a run that failed, and remove the folder if that is nothing; the sentences saved."""
+        """Save what is done of a run that failed; how many sentences are saved. Without any, the folder is removed."""
         with suppress(ElmoError):
             self.flush()
         if not self.saved:
