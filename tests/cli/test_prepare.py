@@ -215,7 +215,7 @@ def test_a_stopped_run_goes_on_and_ends_in_the_same_files(
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 130
-        assert err == "elmo: interrupted; the same command goes on where it was\n"
+        assert err == "elmo: interrupted; run the same command again to continue\n"
     deadline = time.monotonic() + 20
     while any(map(running, workers)):
         assert time.monotonic() < deadline, "a worker outlives the run"

@@ -46,8 +46,10 @@ def embed(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
     threads: ThreadsOption = None,
-    forget_sentences: Annotated[bool, typer.Option(help="Do not store the sentences in the file.")] = False,
-    resume: Annotated[bool, typer.Option(help="Continue an interrupted run.")] = False,
+    forget_sentences: Annotated[
+        bool, typer.Option("--forget-sentences", help="Do not store the sentences in the file.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
 ) -> None:
     """Embed a text file, one sentence per line. A blank line is an empty sentence.
 

@@ -32,5 +32,7 @@ def text_output(output: str | Path | None) -> Iterator[IO[str]]:
         return
     path = Path(output).expanduser()
     refuse_existing(path)
-    with locked(path), replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        yield file
+    with locked(path):
+        refuse_existing(path)  # another process may have written it just before it was locked
+        with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
