@@ -791,7 +791,7 @@ def test_a_pickle_is_refused_and_never_opened(name: str, how: str, lines: Path, 
     model = path.parent if "/" in name else path
     with nothing_new_in(tmp_path):
         ended = elmo("embed", lines, tmp_path / "out.hdf5", "-m", model)
-    assert_refused(ended, f"{path}: a Python pickle, which can run any code when it is read, so it is not; expected ")
+    assert_refused(ended, f"{path}: a Python pickle, which can run any code when it is read, so it is refused; ")
 
 
 # A full disk

@@ -24,6 +24,7 @@ from elmo.files import new_folder, refuse_existing
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.lstm import State
 from elmo.text.vocabulary import Vocabulary
+from elmo.weights.json_file import read_json
 
 CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
     "config.json",
@@ -44,7 +45,7 @@ class Pretrained:
 
 def read(folder: Path, softmax: bool = False) -> Pretrained:
     """Read a folder. The softmax is left on the disk unless asked for: only language modelling needs it."""
-    config = config_of(_json(folder / CONFIG), folder / CONFIG)
+    config = config_of(read_json(folder / CONFIG), folder / CONFIG)
     if not softmax:
         config = dataclasses.replace(config, n_softmax=None)
     with torch.device("meta"):
@@ -100,18 +101,6 @@ def config_of(values: dict[str, Any], where: Path) -> BiLMConfig:
     if "lstm" not in values:
         raise WeightsError(f"{where}: not the config of a biLM; expected 'lstm' and 'char_cnn'")
     return config
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise WeightsError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise WeightsError(f"{path}: not JSON ({error})") from None
-    if not isinstance(values, dict):
-        raise WeightsError(f"{path}: expected a JSON object, found {type(values).__name__}")
-    return values
 
 
 def tensors_of(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
