@@ -509,8 +509,9 @@ def test_mistakes_are_refused_before_a_sentence_is_read(model: elmo.Embedder) ->
         ({"state": "cold"}, "state is 'cold'; expected one of fresh, carried, warm"),
         ({"dtype": "float8"}, "dtype is 'float8'; expected one of float32, float16"),
         ({"layers": 7}, "layers is 7; this model has 3: expected all, top, average, 0 to 2, or a list of 3 weights"),
-        ({"batch_tokens": 0}, "batch_tokens and batch_size must be positive"),
-        ({"state": "carried", "batch_size": 0}, "batch_tokens and batch_size must be positive"),
+        ({"batch_tokens": 0}, "batch_tokens is 0; expected 1 or more"),
+        ({"state": "carried", "batch_size": 0}, "batch_size is 0; expected 1 or more"),
+        ({"max_sentence_tokens": 0}, "max_sentence_tokens is 0; expected 1 or more, or None for no limit"),
     ]:
         with pytest.raises(ConfigError) as error:
             model.embed(stream, **wrong)

@@ -359,7 +359,7 @@ def test_a_batch_that_memory_does_not_hold_is_halved(
     monkeypatch.setattr(model.bilm, "log_probabilities", little_memory)
     for scores, sentence in zip(model.score_all(SENTENCES), SENTENCES, strict=True):
         assert_scores(scores, known, sentence)
-    assert "out of memory: a batch of 5 sentences is halved" in caplog.text
+    assert "out of memory: a batch of 7 sentences is halved" in caplog.text
 
 
 def test_training_the_bilm_changes_its_scores() -> None:
