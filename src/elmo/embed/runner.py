@@ -56,7 +56,7 @@ class Runner:
         self.carried: State | None = None
         self._carrying = Lock()
         self._changing = Lock()
-        self._starts = _Starts(Snapshot(self._weights()), {} if stored is None else {"warm": stored})
+        self._starts = _Starts(self._snapshot(), {} if stored is None else {"warm": stored})
 
     @property
     def device(self) -> torch.device:
@@ -180,18 +180,18 @@ class Runner:
     def _current(self) -> _Starts:
         """What belongs to the weights as they are; what was computed from others is forgotten."""
         starts = self._starts
-        if starts.weights.matches(self._weights()):
+        if starts.weights.holds():
             return starts
         with self._changing:
             if self._starts is starts:
-                weights = Snapshot(self._weights())
+                weights = self._snapshot()
                 self.words.clear()  # first: who sees the new states must not find the old vectors
                 self._starts = _Starts(weights)
             return self._starts
 
-    def _weights(self) -> Iterator[Tensor]:
-        """The parameters that vectors and states depend on: all but the softmax's."""
-        return chain(self.bilm.token_encoder.parameters(), self.bilm.lstms.parameters())
+    def _snapshot(self) -> Snapshot:
+        """The weights that vectors and states depend on: all but the softmax's."""
+        return Snapshot([self.bilm.token_encoder, self.bilm.lstms])
 
     @torch.inference_mode()
     def _before(self, starts: _Starts, state: str) -> State:
