@@ -28,7 +28,7 @@ def tokenised(
     if hasattr(sentences, "columns"):  # iterating over a table would give the names of its columns
         raise DataError(f"expected a list of sentences, found a {name}; choose one of its columns, e.g. table['text']")
     if isinstance(sentences, bytes | bytearray | Mapping | Set) or not hasattr(type(sentences), "__iter__"):
-        raise DataError(f"expected a list of sentences, found a {name}")
+        raise DataError(f"expected a list of sentences, found one object of type {name}")
     return (_tokens(index, sentence, max_sentence_tokens) for index, sentence in enumerate(sentences))
 
 
