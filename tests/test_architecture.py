@@ -23,7 +23,7 @@ ALLOWED = {
         "errors", "files", "checkpoint", "config", "packaged", "run", "text", "model", "weights", "embed",
     },
     "cli": {"errors", "files", "config", "run", "packaged", "text", "model", "weights", "embed", "pretrain", "tasks"},
-    "__init__": {"model", "embed", "tasks"},
+    "__init__": {"errors", "model", "embed", "tasks"},
     "__main__": {"cli"},
 }
 

@@ -33,6 +33,8 @@ CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
     "warm_state.safetensors",
 )
 
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # of the tensors in a file
+
 
 @dataclass(frozen=True)
 class Pretrained:
@@ -110,15 +112,21 @@ def tensors_of(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, T
             missing = sorted(set(shapes) - set(file.keys()))
             if missing:
                 raise WeightsError(f"{path}: no tensor {missing[0]!r}; {CONFIG} asks for it. Are they from one model?")
-            tensors = {name: file.get_tensor(name).float() for name in shapes}
+            tensors = {name: file.get_tensor(name) for name in shapes}
     except FileNotFoundError:
         raise WeightsError(f"{path}: no such file; a model folder holds {CONFIG} and {WEIGHTS}") from None
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{path}: damaged, or not safetensors ({error}). Get the file again") from None
     for name, shape in shapes.items():
-        if tuple(tensors[name].shape) != shape:
-            found = tuple(tensors[name].shape)
-            raise WeightsError(f"{path}: {name!r} has shape {found}; {CONFIG} needs {shape}. Are they from one model?")
+        tensor = tensors[name]
+        if tuple(tensor.shape) != shape:
+            raise WeightsError(
+                f"{path}: {name!r} has shape {tuple(tensor.shape)}; {CONFIG} needs {shape}. Are they from one model?"
+            )
+        if tensor.dtype not in DTYPES:
+            found, *names = (str(dtype).removeprefix("torch.") for dtype in (tensor.dtype, *DTYPES))
+            raise WeightsError(f"{path}: {name!r} is of type {found}; expected one of {', '.join(names)}")
+        tensors[name] = tensor.float()
         if not torch.isfinite(tensors[name].sum(dtype=torch.float64)):
             raise WeightsError(f"{path}: {name!r} holds NaN or infinity; the weights are damaged")
     return tensors
