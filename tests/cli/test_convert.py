@@ -161,10 +161,10 @@ def test_token_embeddings_are_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (None, "cannot read the vocabulary (No such file or directory)"),
+        (None, "cannot be read (No such file or directory)"),
         (b"cat\n", "<S>, </S>, <UNK> not among its 1 words; a vocabulary begins with the lines <S>, </S>, <UNK>"),
-        (b"<S>\n</S>\n<UNK>\ncat\ncat\n", "'cat' stands there more than once; each word needs one line"),
-        (b"<S>\n</S>\n<UNK>\nna\xefve\n", "not UTF-8 at byte 18; save the vocabulary as UTF-8"),
+        (b"<S>\n</S>\n<UNK>\ncat\ncat\n", "'cat' is there more than once; each word needs one line"),
+        (b"<S>\n</S>\n<UNK>\nna\xefve\n", "line 4 is not UTF-8 (byte 3 is 0xef); convert the file first"),
     ],
 )
 def test_a_vocabulary_that_is_none_is_refused(words: bytes | None, message: str, tmp_path: Path) -> None:

@@ -715,6 +715,28 @@ def test_text_that_is_not_utf8_names_its_line_and_byte(text: bytes, where: str, 
     assert not output.exists()
 
 
+@pytest.mark.parametrize("tokenized", ["--tokenized", "--raw"])
+def test_a_line_that_is_too_long_is_named_and_the_lines_before_it_are_kept(
+    tokenized: str, model: Path, tmp_path: Path
+) -> None:
+    path, output = tmp_path / "in.txt", tmp_path / "out.hdf5"
+    path.write_text("one two\none two three\n" + "four " * 6 + "\n")
+    options = [path, output, "-m", model, tokenized, "--max-sentence-tokens"]
+    ended = elmo("embed", *options, 5)
+    assert_refused(
+        ended,
+        f"{path}: line 3 has 6 tokens; expected at most 5. Write one sentence per line, or raise --max-sentence-tokens",
+        "2 sentences are saved",
+    )
+    assert [array.shape[1] for array in written(elmo("embed", *options, 6, "--resume"), output)[0]] == [2, 3, 6]
+
+
+def test_a_line_may_be_longer_than_the_default_if_asked_for(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("a " * 100_001)
+    ended = elmo("embed", tmp_path / "in.txt", tmp_path / "out.npz", "-m", model, "--pool", "mean", "--tokenized")
+    assert_refused(ended, "line 1 has 100,001 tokens; expected at most 100,000. ")
+
+
 def test_standard_input_that_is_not_utf8_is_refused_alike(model: Path, tmp_path: Path) -> None:
     ended = elmo("embed", "-", tmp_path / "out.hdf5", "-m", model, stdin=[b"good\n", b"b\xe4d\n"])
     assert_refused(ended, "elmo: standard input: line 2 is not UTF-8 (byte 2 is 0xe4); convert the file first, e.g. ")
@@ -822,7 +844,7 @@ def test_a_full_disk_tells_what_to_do_and_that_helps(
 @pytest.mark.parametrize(
     ("form", "size", "full"),
     [
-        ("hdf5", "4k", "out.hdf5.part/settings.json"),  # nothing was computed
+        ("hdf5", "4k,nr_inodes=2", "out.hdf5.part/settings.json"),  # before anything is computed
         ("hdf5", "100k", "out.hdf5.part/0.npy"),  # of 250 kB
         ("hdf5", "400k", "out.hdf5"),
         ("npz", "400k", "out.npz"),

@@ -312,6 +312,11 @@ def test_a_line_that_is_not_utf_8_is_named_and_no_file_is_left(model: Path, tmp_
     assert_refused(ended, f"{path}: line 2 is not UTF-8 (byte 3 is 0xef); convert the file first, e.g. with iconv")
 
 
+def test_a_line_that_is_too_long_is_named(lines: Path, model: Path) -> None:
+    ended = score(lines, "-m", model, "--max-sentence-tokens", 3)
+    assert_refused(ended, f"{lines}: line 1 has {len(TOKENS[0])} tokens; expected at most 3. Write one")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from elmo.errors import WeightsError
+from elmo.errors import no_softmax as no_softmax
 
 _MODEL = (
     "A model folder, a zip of one, an .hdf5 file beside its options, hf:OWNER/NAME on the Hugging Face Hub, or the "
@@ -30,6 +30,9 @@ BatchTokensOption = Annotated[
     int | None,
     typer.Option(metavar="N", help="Tokens per batch.  [default: 4096 on a CPU, 65536 on a GPU]", min=1),
 ]
+MaxTokensOption = Annotated[
+    int, typer.Option("--max-sentence-tokens", metavar="N", help="Refuse lines with more tokens.", min=1)
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", metavar="N", help="CPU threads for PyTorch. By default PyTorch chooses.", min=1),
@@ -47,10 +50,3 @@ def use_threads(threads: int | None) -> None:
         import torch
 
         torch.set_num_threads(threads)
-
-
-def no_softmax(model: str) -> WeightsError:
-    """The error for a model that cannot predict words."""
-    return WeightsError(
-        f"{model}: has no softmax, so it predicts no words; published HDF5 files have none. `elmo finetune` trains one"
-    )

@@ -9,6 +9,7 @@ import typer
 from elmo.cli.arguments import (
     BatchTokensOption,
     DeviceOption,
+    MaxTokensOption,
     ModelOption,
     PrecisionOption,
     TextArgument,
@@ -43,6 +44,7 @@ def embed(
     ] = "fresh",
     batch_tokens: BatchTokensOption = None,
     batch_size: Annotated[int, typer.Option(help="Sentences per batch; only with --state carried.", min=1)] = 64,
+    max_sentence_tokens: MaxTokensOption = 100_000,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
     threads: ThreadsOption = None,
@@ -82,6 +84,7 @@ def embed(
                 state=state,
                 batch_tokens=batch_tokens,
                 batch_size=batch_size,
+                max_sentence_tokens=max_sentence_tokens,
                 device=device,
                 precision=precision,
                 forget_sentences=forget_sentences,

@@ -8,6 +8,7 @@ import typer
 from elmo.cli.arguments import (
     BatchTokensOption,
     DeviceOption,
+    MaxTokensOption,
     ModelOption,
     OutputOption,
     PrecisionOption,
@@ -35,6 +36,7 @@ def score(
         typer.Option(help="LSTM state at the start of each sentence: fresh (zeros) or warm (a stored state)."),
     ] = "fresh",
     batch_tokens: BatchTokensOption = None,
+    max_sentence_tokens: MaxTokensOption = 100_000,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
     threads: ThreadsOption = None,
@@ -69,6 +71,7 @@ def score(
                 tokenized=tokenized,
                 state=state,
                 batch_tokens=batch_tokens,
+                max_sentence_tokens=max_sentence_tokens,
                 device=device,
                 precision=precision,
                 totals=totals,

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elmo.embed.embedder import load
+from elmo.embed.lines import tokens_of_lines
 from elmo.embed.pooling import pooling
 from elmo.embed.selection import Selection
+from elmo.embed.sentences import MAX_SENTENCE_TOKENS
 from elmo.embed.store import Store, format_of
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.files import locked, refuse_existing
 from elmo.packaged import DEFAULT
 from elmo.text.reader import STDIN, Lines
-from elmo.text.tokens import words
 
 Progress = Callable[[int, int], None]
 """Called with the number of tokens embedded so far, and the bytes of the input up to there."""
@@ -40,6 +41,7 @@ def embed_file(
     state: str = "fresh",
     batch_tokens: int | None = None,
     batch_size: int = 64,
+    max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
     device: str = "auto",
     precision: str = "float32",
     forget_sentences: bool = False,
@@ -49,7 +51,8 @@ def embed_file(
     """Embed a text file, one sentence per line, and write an HDF5, Parquet or npz file.
 
     `input` may be compressed; "-" is standard input. A blank line is an empty sentence. `tokenized` splits lines at
-    white space instead of tokenizing them; `pool` ("mean", "max", "first-last") gives one vector per sentence.
+    white space instead of tokenizing them; `pool` ("mean", "max", "first-last") gives one vector per sentence. A
+    longer line than `max_sentence_tokens` is refused; None sets no limit.
 
     The output is locked against other processes and must not exist. Until it is complete, finished sentences are in
     `OUTPUT.part`: whatever ends the run, `resume=True` continues it and gives the same file.
@@ -78,7 +81,7 @@ def embed_file(
             "model": embedder.fingerprint(),
         }
         store = Store(output, settings, resume)
-        sentences = _Sentences(lines, store, str.split if tokenized else words)
+        sentences = _Sentences(lines, tokens_of_lines(lines, tokenized, max_sentence_tokens), store)
         try:
             arrays = embedder.embed(
                 sentences,
@@ -88,6 +91,7 @@ def embed_file(
                 batch_tokens=batch_tokens,
                 batch_size=batch_size,
                 skip=store.sentences,
+                max_sentence_tokens=max_sentence_tokens,
             )
             for array in arrays:
                 tokens, position = sentences.waiting.popleft()
@@ -116,10 +120,10 @@ class _Sentences:
     A line that cannot be read ends the text; the error is raised when the sentences before it are embedded and saved.
     """
 
-    def __init__(self, lines: Lines, store: Store, split: Callable[[str], list[str]]) -> None:
+    def __init__(self, lines: Lines, tokens: Iterator[tuple[int, list[str]]], store: Store) -> None:
         self._lines = lines
+        self._tokens = tokens
         self._store = store
-        self._split = split
         self._skip = store.sentences
         self.waiting: deque[tuple[list[str], int]] = deque()  # tokens, position: read, but not embedded yet
         self.error: DataError | None = None
@@ -128,10 +132,9 @@ class _Sentences:
         part = self._store.part
         before = self._store.tokens()
         number = 0
-        for number, line in self._readable():
+        for number, tokens in self._until_an_error():
             # The embedder reads when it has given back all it had read before: the moment to save that.
             self._store.flush_if_due()
-            tokens = self._split(line)
             if number > self._skip:
                 self.waiting.append((tokens, self._lines.position))
             elif tokens != next(before):
@@ -146,8 +149,8 @@ class _Sentences:
                 f"restore it, or remove {part} to start over"
             )
 
-    def _readable(self) -> Iterator[tuple[int, str]]:
+    def _until_an_error(self) -> Iterator[tuple[int, list[str]]]:
         try:
-            yield from self._lines
+            yield from self._tokens
         except DataError as error:
             self.error = error

@@ -264,4 +264,4 @@ class Embedder:
 
     def save(self, path: str | Path, dtype: torch.dtype | None = None) -> None:
         """Write a model folder, the warm state in it; `torch.float16` halves its size."""
-        folder.write(Pretrained(self.bilm, self.vocabulary, self.warm_state()), Path(path), dtype)
+        folder.write(Pretrained(self.bilm, self.vocabulary, self.warm_state()), Path(path).expanduser(), dtype)

@@ -11,10 +11,11 @@ import numpy as np
 
 from elmo.embed.embedder import load
 from elmo.embed.language_model import Scores, perplexity
-from elmo.errors import WeightsError
+from elmo.embed.lines import tokens_of_lines
+from elmo.embed.sentences import MAX_SENTENCE_TOKENS
+from elmo.errors import no_softmax
 from elmo.packaged import DEFAULT
 from elmo.text.reader import Lines
-from elmo.text.tokens import words
 from elmo.text.writer import text_output
 
 
@@ -59,6 +60,7 @@ def score_file(
     tokenized: bool = False,
     state: str = "fresh",
     batch_tokens: int | None = None,
+    max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
     device: str = "auto",
     precision: str = "float32",
     totals: Totals | None = None,
@@ -66,9 +68,10 @@ def score_file(
 ) -> Totals:
     """Score a text file, one sentence per line, and write a JSON object per line, or with `summary` a row of a table.
 
-    `input` may be compressed; "-" is standard input. `output` must not exist; None or "-" is standard output. The sums
-    are returned, and kept up to date in `totals` if given. `progress` is called with the number of tokens scored so
-    far, and the bytes of the input up to there.
+    `input` may be compressed; "-" is standard input. `output` must not exist; None or "-" is standard output. A longer
+    line than `max_sentence_tokens` is refused; None sets no limit. The sums are returned, and kept up to date in
+    `totals` if given. `progress` is called with the number of tokens scored so far, and the bytes of the input up to
+    there.
     """
     totals = Totals() if totals is None else totals
     lines = Lines(input)
@@ -80,24 +83,20 @@ def score_file(
         positions: deque[int] = deque()
 
         def sentences() -> Iterator[list[str]]:
-            for _, line in lines:
+            for _, tokens in tokens_of_lines(lines, tokenized, max_sentence_tokens):
                 positions.append(lines.position)
-                yield line.split() if tokenized else words(line)
+                yield tokens
 
-        for scores in embedder.score_all(sentences(), state=state, batch_tokens=batch_tokens):
+        scored = embedder.score_all(
+            sentences(), state=state, batch_tokens=batch_tokens, max_sentence_tokens=max_sentence_tokens
+        )
+        for scores in scored:
             totals.add(scores)
             print(row(totals.sentences, scores), file=file)
             position = positions.popleft()
             if progress is not None:
                 progress(totals.tokens, position)
     return totals
-
-
-def no_softmax(model: str | Path) -> WeightsError:
-    """The error for a model that cannot predict words."""
-    return WeightsError(
-        f"{model}: has no softmax, so it predicts no words; published HDF5 files have none. `elmo finetune` trains one"
-    )
 
 
 def _json(number: int, scores: Scores) -> str:
