@@ -625,6 +625,24 @@ def test_the_library_call_does_what_the_command_does(lines: Path, model: Path, t
     assert shown == list(zip(itertools.accumulate(tokens), ends, strict=True))
 
 
+def test_progress_of_a_resumed_run_counts_its_own_tokens(unfinished: Path, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_bytes(b"".join(TEXT))
+    part = unfinished.with_name("out.hdf5.part")
+    done = sum(len(json.loads((part / f"{first}.json").read_text())) for first in segments(unfinished))
+    shown: list[int] = []
+    embed_file(
+        tmp_path / "in.txt",
+        unfinished,
+        model,
+        tokenized=True,
+        batch_tokens=12,
+        device="cpu",
+        resume=True,
+        progress=lambda tokens, _: shown.append(tokens),
+    )
+    assert shown == list(itertools.accumulate(map(len, SENTENCES[done:])))
+
+
 # What is read
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 _TYPES = {"str": "TEXT", "int": "N", "int range": "N", "float": "X", "float range": "X", "path": "PATH"}
+_TYPE = re.compile(r"<([^>]+)>|INTEGER(?: RANGE)?")
 _RANGE = re.compile(r"(; |  \[)x>=\d+(?=\])")  # typer's way to say "at least"
 
 
@@ -28,11 +29,12 @@ class Command(TyperCommand):
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is None:
                 continue
-            name, text = record[0], _RANGE.sub(lambda found: "" if found[1] == "; " else "  [", record[1])
+            name, text = record[0], record[1].replace("\\[", "[")  # typer 0.15 escapes what is not markup
+            text = _RANGE.sub(lambda found: "" if found[1] == "; " else "  [", text)
             if parameter.param_type_name == "argument":
                 arguments.append((_argument(parameter), text.replace("  [required]", "").replace("; required]", "]")))
             else:
-                name = re.sub(r"<([^>]+)>", lambda found: _TYPES.get(found[1], "TEXT"), name)
+                name = _TYPE.sub(lambda found: _TYPES.get(found[1] or "int", "TEXT"), name)
                 options.append((name, text.replace("  []", "")))
         for title, rows in (("Arguments", arguments), ("Options", options)):
             if rows:

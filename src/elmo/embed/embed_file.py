@@ -17,7 +17,7 @@ from elmo.packaged import DEFAULT
 from elmo.text.reader import STDIN, Lines
 
 Progress = Callable[[int, int], None]
-"""Called with the number of tokens embedded so far, and the bytes of the input up to there."""
+"""Called with the number of tokens embedded by this call so far, and the bytes of the input up to there."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ def embed_file(
             "model": embedder.fingerprint(),
         }
         store = Store(output, settings, resume)
+        before = store.n_tokens
         sentences = _Sentences(lines, tokens_of_lines(lines, tokenized, max_sentence_tokens), store)
         try:
             arrays = embedder.embed(
@@ -97,7 +98,7 @@ def embed_file(
                 tokens, position = sentences.waiting.popleft()
                 store.add(tokens, pooled(array) if pooled else array)
                 if progress is not None:
-                    progress(store.n_tokens, position)
+                    progress(store.n_tokens - before, position)
             if sentences.error is not None:
                 raise sentences.error
             store.finish(form, sentences=not forget_sentences)
