@@ -250,6 +250,12 @@ def test_a_missing_path_is_never_asked_for_on_the_hub(name: str, asked: list[Any
     assert asked == []
 
 
+def test_a_path_is_never_a_hub_id(asked: list[Any], in_the_package: Path) -> None:
+    with pytest.raises(WeightsError, match="^owner/model: no such file or folder"):
+        source.read(Path("owner/model"))
+    assert asked == []
+
+
 @pytest.mark.parametrize("name", ["", " "])
 def test_an_empty_name(name: str, in_the_package: Path) -> None:
     with pytest.raises(WeightsError, match=r"^the name of the model is empty; expected a model folder, a zip of one"):

@@ -88,7 +88,7 @@ def locate(source: str | Path) -> Path:
         return path
     if name in published.PUBLISHED:
         return published.fetch(name)[1]
-    if published.HUB_ID.fullmatch(name) and not _looks_like_a_path(name):
+    if published.HUB_ID.fullmatch(name) and not isinstance(source, Path) and not _looks_like_a_path(name):
         log.warning("%s: not found here, asking the Hugging Face Hub; write %s%s to say so", name, HUB_PREFIX, name)
         return published.fetch_hub(name)
     raise WeightsError(f"{name}: no such file or folder, and no model of that name; {_expected()}")
