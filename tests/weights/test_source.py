@@ -251,7 +251,7 @@ def test_a_missing_path_is_never_asked_for_on_the_hub(name: str, asked: list[Any
 
 
 def test_a_path_is_never_a_hub_id(asked: list[Any], in_the_package: Path) -> None:
-    with pytest.raises(WeightsError, match="^owner/model: no such file or folder"):
+    with pytest.raises(WeightsError, match=r"^owner/model: no such file or folder"):
         source.read(Path("owner/model"))
     assert asked == []
 
