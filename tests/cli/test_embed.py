@@ -342,6 +342,12 @@ def test_interrupted_while_the_file_is_made_it_is_made_again(
     assert len(written(embed(output, model, "--resume"), output)[0]) == 60
 
 
+def test_interrupted_before_anything_is_done_it_leaves_nothing(model: Path, tmp_path: Path, one_thread: None) -> None:
+    with nothing_new_in(tmp_path):
+        ended = embed(tmp_path / "out.hdf5", model, stdin=stopping_after(0, KeyboardInterrupt()))
+    assert ended == Finished(130, "", "elmo: interrupted\n")
+
+
 @pytest.mark.usefixtures("small_segments")
 @pytest.mark.parametrize("count", [0, 1, 59, 60])
 def test_it_may_be_killed_before_the_first_and_after_the_last_line(count: int, model: Path, tmp_path: Path) -> None:

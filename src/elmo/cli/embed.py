@@ -92,7 +92,6 @@ def embed(
                 progress=progress.show,
             )
         except KeyboardInterrupt as stopped:
-            saved = getattr(stopped, "__notes__", ["nothing is saved"])[0]
-            print(f"elmo: interrupted; {saved}", file=sys.stderr)
+            print("; ".join(["elmo: interrupted", *getattr(stopped, "__notes__", [])]), file=sys.stderr)
             raise typer.Exit(130) from None
     print(f"{output}: {done.sentences:,} sentences, {done.tokens:,} tokens", file=sys.stderr)
