@@ -22,16 +22,11 @@ from numpy_reference import (
     random_weights,
     scalar_mix,
 )
-from shared_files import SHARED, needs_shared
+from reference_files import REFERENCE, VARIANTS, needs_shared
+from reference_files import reference as reference_folder
 
 TOLERANCE = 5e-6  # bilm-tf computed in float32
-VARIANTS = ["no_highway_no_projection", "one_layer", "skip_relu_clips", "three_layers_tanh", "twenty_characters"]
 SENTENCE = ["The", "cat", "sat", "on", "the", "mat", "and", "then", "it", "slept", "for", "days"]
-
-
-def fixture(name: str) -> Path:
-    assert SHARED is not None
-    return SHARED / "fixtures" / name
 
 
 def load(folder: Path, weights: str) -> Reference:
@@ -49,7 +44,7 @@ def largest_difference(ours: NDArray[np.floating], theirs: NDArray[np.floating])
 
 @needs_shared
 def test_top_layer_of_ten_batches_is_that_of_bilm_tf() -> None:
-    folder = fixture("bilm-tf")
+    folder = reference_folder("bilm-tf")
     reference = load(folder, "lm_weights.hdf5")
     lists = json.loads((folder / "lm_embeddings_sentences.json").read_text())
     batches = [[sentence.split() for sentence in batch] for batch in zip(*lists, strict=True)]
@@ -65,16 +60,14 @@ def test_top_layer_of_ten_batches_is_that_of_bilm_tf() -> None:
     assert worst < TOLERANCE
 
 
-@needs_shared
 def test_every_variant_is_tested() -> None:
-    assert sorted(folder.name for folder in fixture("variants").iterdir()) == VARIANTS
+    assert sorted(folder.name for folder in (REFERENCE / "variants").iterdir()) == VARIANTS
 
 
-@needs_shared
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("kind", ["carried", "fresh"])
 def test_all_layers_of_a_variant_are_those_of_bilm_tf(name: str, kind: str) -> None:
-    folder = fixture("variants") / name
+    folder = reference_folder(f"variants/{name}")
     reference = load(folder, "weights.hdf5")
     batches = json.loads((folder / "batches.json").read_text())
     if kind == "carried":

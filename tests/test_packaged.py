@@ -20,7 +20,7 @@ from embedders import assert_close, read_arrays
 from embedders import elmo as command
 from models import datasets
 from numpy_reference import Reference
-from shared_files import needs_shared, unpacked
+from reference_files import needs_shared, unpacked
 
 ENGLISH = FOLDER / DEFAULT
 SENTENCE = ["The", "bank", "raised", "its", "interest", "rates", ",", "said", "Dr.", "Müller", "."]

@@ -17,10 +17,9 @@ from embedders import DIM, N_LAYERS, OPTIONS, REFERENCE, WEIGHTS, assert_close, 
 from embedders import elmo as elmo_command
 from models import random_sentences, state_of, write_published
 from numpy_reference import State as ReferenceState
-from shared_files import SHARED, needs_shared
+from reference_files import VARIANTS, needs_shared, reference
 
 TOLERANCE = 5e-6  # against bilm-tf, which computed in float32
-VARIANTS = ["no_highway_no_projection", "one_layer", "skip_relu_clips", "three_layers_tanh", "twenty_characters"]
 SENTENCES = random_sentences(np.random.default_rng(5), 16)
 
 
@@ -96,14 +95,9 @@ def test_an_empty_sentence_moves_the_state_on_by_its_boundaries() -> None:
 # Carried, against bilm-tf
 
 
-def fixture(name: str) -> Path:
-    assert SHARED is not None
-    return SHARED / "fixtures" / name
-
-
 @needs_shared
 def test_the_top_layer_of_ten_batches_of_three_is_that_of_bilm_tf() -> None:
-    folder = fixture("bilm-tf")
+    folder = reference("bilm-tf")
     lists = json.loads((folder / "lm_embeddings_sentences.json").read_text())
     interleaved = [sentence.split() for batch in zip(*lists, strict=True) for sentence in batch]
     model = elmo.load(folder / "lm_weights.hdf5", device="cpu")
@@ -112,7 +106,7 @@ def test_the_top_layer_of_ten_batches_of_three_is_that_of_bilm_tf() -> None:
 
 @needs_shared
 def test_ten_batches_of_three_are_those_of_bilm_tf_in_token_mode(tmp_path: Path) -> None:
-    folder = fixture("bilm-tf")
+    folder = reference("bilm-tf")
     lists = json.loads((folder / "lm_embeddings_sentences.json").read_text())
     interleaved = [sentence.split() for batch in zip(*lists, strict=True) for sentence in batch]
     model = in_token_mode(folder / "lm_weights.hdf5", interleaved, tmp_path)
@@ -122,16 +116,15 @@ def test_ten_batches_of_three_are_those_of_bilm_tf_in_token_mode(tmp_path: Path)
 def assert_ten_batches(arrays: list[NDArray[Any]]) -> None:
     assert len(arrays) == 30
     for number, array in enumerate(arrays):
-        with h5py.File(fixture("bilm-tf") / f"lm_embeddings_{number % 3}.hdf5") as file:
+        with h5py.File(reference("bilm-tf") / f"lm_embeddings_{number % 3}.hdf5") as file:
             forward, backward = file[str(number // 3)][:]
         assert_close(array, np.concatenate([forward, backward], axis=-1), TOLERANCE)
 
 
-@needs_shared
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("mode", ["characters", "tokens"])
 def test_every_layer_of_a_variant_is_that_of_bilm_tf(name: str, mode: str, tmp_path: Path) -> None:
-    folder = fixture("variants") / name
+    folder = reference(f"variants/{name}")
     batches = json.loads((folder / "batches.json").read_text())
     assert {len(batch) for batch in batches} == {1, 3}
     model = (

@@ -5,7 +5,7 @@ import torch
 
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.weights import bilm_tf
-from shared_files import SHARED, needs_shared
+from reference_files import SHARED, needs_shared
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from elmo.pretrain.step import accumulate, clip
 from elmo.text.characters import word_ids
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights import bilm_tf
-from shared_files import SHARED, needs_shared
+from reference_files import reference
 
-TRAINING = (SHARED or Path()) / "fixtures" / "training"
+TRAINING = reference("training")
 TOLERANCE = 5e-6
 UNROLL = 5
 
@@ -68,7 +68,6 @@ def batches(vocabulary: Vocabulary) -> list[Batch]:
     return steps
 
 
-@needs_shared
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_two_training_steps(tmp_path: Path, parts: int, dtype: torch.dtype) -> None:

@@ -27,7 +27,7 @@ from elmo.tasks.snli.model import TASK, Esim, SnliConfig, align, pool
 from elmo.tasks.task import Example, task_named
 from elmo.tasks.train import TaskTraining
 from embedders import write_model
-from shared_files import needs_shared, unpacked
+from reference_files import needs_shared, unpacked
 
 PLACEMENTS = ["none", "input", "output", "both"]
 PAIRS = [

@@ -20,7 +20,7 @@ from elmo.tasks.sst.model import BCN, TASK, Maxout, Pooling, SstConfig, biattent
 from elmo.tasks.task import Example, task_named
 from elmo.tasks.train import TaskTraining, TrainConfig
 from embedders import assert_close, embedder, write_model
-from shared_files import needs_shared, unpacked
+from reference_files import needs_shared, unpacked
 
 SOUP = "(4 (3 (2 The) (2 soup)) (4 (2 was) (4 superb)))"
 PLOT = "(1 (2 (2 The) (2 plot)) (0 (2 was) (0 (2 a) (0 (1 muddled) (1 mess)))))"

@@ -30,16 +30,11 @@ from models import (
     write_datasets,
     write_published,
 )
-from shared_files import SHARED, needs_shared
+from reference_files import BILM_TF, REFERENCE, needs_shared, reference
+from reference_files import VARIANTS as SHARED_VARIANTS
 
 TOLERANCE = 5e-6  # bilm-tf computed in float32
-SHARED_VARIANTS = ["no_highway_no_projection", "one_layer", "skip_relu_clips", "three_layers_tanh", "twenty_characters"]
 OPTIONS, WEIGHTS = published("as published")
-
-
-def fixture(name: str) -> Path:
-    assert SHARED is not None
-    return SHARED / "fixtures" / name
 
 
 def table_of(bilm: BiLM, words: set[str], path: Path) -> Vocabulary:
@@ -78,7 +73,7 @@ def largest_difference(ours: NDArray[np.floating], theirs: NDArray[np.floating])
 @needs_shared
 @pytest.mark.parametrize("mode", ["characters", "words"])
 def test_the_top_layer_of_ten_batches_is_that_of_bilm_tf(tmp_path: Path, mode: str) -> None:
-    folder = fixture("bilm-tf")
+    folder = reference("bilm-tf")
     lists = json.loads((folder / "lm_embeddings_sentences.json").read_text())
     batches = [[sentence.split() for sentence in batch] for batch in zip(*lists, strict=True)]
     assert [len(batch) for batch in batches] == [3] * 10
@@ -96,12 +91,10 @@ def test_the_top_layer_of_ten_batches_is_that_of_bilm_tf(tmp_path: Path, mode: s
     assert worst < TOLERANCE
 
 
-@needs_shared
-def test_every_variant_of_the_fixtures_is_tested() -> None:
-    assert sorted(folder.name for folder in fixture("variants").iterdir()) == SHARED_VARIANTS
+def test_every_variant_of_the_reference_is_tested() -> None:
+    assert sorted(folder.name for folder in (REFERENCE / "variants").iterdir()) == SHARED_VARIANTS
 
 
-@needs_shared
 @pytest.mark.parametrize("gradient", [True, False])
 @pytest.mark.parametrize("mode", ["characters", "words"])
 @pytest.mark.parametrize("kind", ["carried", "fresh"])
@@ -109,7 +102,7 @@ def test_every_variant_of_the_fixtures_is_tested() -> None:
 def test_all_layers_of_a_variant_are_those_of_bilm_tf(
     tmp_path: Path, name: str, kind: str, mode: str, gradient: bool
 ) -> None:
-    folder = fixture("variants") / name
+    folder = reference(f"variants/{name}")
     batches = json.loads((folder / "batches.json").read_text())
     words = {word for batch in batches for sentence in batch for word in sentence}
     bilm, vocabulary = read_in(mode, folder / "options.json", folder / "weights.hdf5", words, tmp_path)
@@ -143,10 +136,9 @@ def test_files_come_back_bit_by_bit(tmp_path: Path, variant: str | int) -> None:
     assert bilm_tf.read_options(tmp_path / "again.json") == bilm_tf.read_options(tmp_path / "options.json")
 
 
-@needs_shared
-@pytest.mark.parametrize("name", ["bilm-tf", *(f"variants/{name}" for name in SHARED_VARIANTS)])
+@pytest.mark.parametrize("name", [BILM_TF, *(f"variants/{name}" for name in SHARED_VARIANTS)])
 def test_the_fixtures_files_come_back_bit_by_bit(tmp_path: Path, name: str) -> None:
-    folder = fixture(name)
+    folder = reference(name)
     weights = folder / ("lm_weights.hdf5" if name == "bilm-tf" else "weights.hdf5")
     bilm = bilm_tf.read(folder / "options.json", weights)
     bilm_tf.write(bilm, tmp_path / "options.json", tmp_path / "weights.hdf5")

@@ -23,13 +23,10 @@ from elmo.text.vocabulary import Vocabulary
 from elmo.weights import bilm_tf, folder
 from elmo.weights.folder import Pretrained
 from models import VARIANTS, assert_same_datasets, datasets, ids_of, published, random_sentences, small, write_published
-from shared_files import SHARED, needs_shared
+from reference_files import BILM_TF, reference
+from reference_files import VARIANTS as SHARED_VARIANTS
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", "naïve", "日本"]
-FIXTURES = {"bilm-tf": "lm_weights.hdf5"} | {
-    f"variants/{name}": "weights.hdf5"
-    for name in ("no_highway_no_projection", "one_layer", "skip_relu_clips", "three_layers_tanh", "twenty_characters")
-}
 
 
 @pytest.fixture
@@ -97,12 +94,10 @@ def test_published_files_come_back_bit_by_bit(tmp_path: Path, variant: str | int
     back_and_forth(*write_published(tmp_path / "published", *published(variant)), tmp_path)
 
 
-@needs_shared
-@pytest.mark.parametrize("name", FIXTURES)
+@pytest.mark.parametrize("name", [BILM_TF, *(f"variants/{name}" for name in SHARED_VARIANTS)])
 def test_the_fixtures_files_come_back_bit_by_bit(tmp_path: Path, name: str) -> None:
-    assert SHARED is not None
-    place = SHARED / "fixtures" / name
-    back_and_forth(place / "options.json", place / FIXTURES[name], tmp_path)
+    place, weights = reference(name), "lm_weights.hdf5" if name == "bilm-tf" else "weights.hdf5"
+    back_and_forth(place / "options.json", place / weights, tmp_path)
 
 
 def test_262_characters_come_back(tmp_path: Path) -> None:
