@@ -130,7 +130,9 @@ class BiLM(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The first weight of the LSTMs: its device and dtype are the model's."""
-        return next(self.lstms.parameters())
+        first = self.lstms[0]
+        assert isinstance(first, ProjectedLSTM)
+        return first.weight_input
 
     def freeze(self) -> None:
         """Switch the gradients of all parameters off, unless an `Elmo` trains this biLM."""
