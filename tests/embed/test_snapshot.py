@@ -96,7 +96,7 @@ def _after_the_text(model: elmo.Embedder) -> Any:
     return state
 
 
-def test_a_stream_goes_on_with_the_new_weights() -> None:
+def test_a_stream_continues_with_the_new_weights() -> None:
     model, sentence = embedder(), ["one", "two"]
     arrays = model.embed([sentence] * 20, batch_tokens=2, state="warm")  # four sentences are computed ahead
     next(arrays)
