@@ -36,7 +36,7 @@ def settings(assignments: Iterable[str]) -> dict[str, Any]:
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not all(name.split(".")):
-            raise ConfigError(f"--set {assignment}: expected name=value, such as optimizer.rate=0.1")
+            raise ConfigError(f"--set {assignment}: expected name=value, such as optimizer.learning_rate=0.1")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:

@@ -28,7 +28,9 @@ def write_run(folder: Path, negatives: int | None = 8192, directions: int = 2, l
         about = {"step": k, "epoch": k / 10, "tokens": 100 * k, "time": 1.7e9 + k}
         mean = sum(losses.values()) / directions
         metrics.append(
-            about | losses | {"loss": mean, "gradient_norm": 1.0, "rate": 0.2 / k, "tokens_per_second": 1000.0 + k}
+            about
+            | losses
+            | {"loss": mean, "gradient_norm": 1.0, "learning_rate": 0.2 / k, "tokens_per_second": 1000.0 + k}
         )
         if k % 2 == 0:
             forward, backward = 500.0 / k, 300.0 / k
@@ -69,7 +71,7 @@ def test_the_curves_are_what_was_logged(tmp_path: Path) -> None:
         "best 100.0": ([400.0], [100.0]),
     }
     assert curves(speed) == {"tokens/s": (tokens, [1001.0, 1002.0, 1003.0, 1004.0])}
-    assert curves(rate) == {"rate": (tokens, [0.2, 0.1, pytest.approx(0.2 / 3), 0.05])}
+    assert curves(rate) == {"learning rate": (tokens, [0.2, 0.1, pytest.approx(0.2 / 3), 0.05])}
 
 
 def test_the_axes_say_what_they_are(tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ def test_the_axes_say_what_they_are(tmp_path: Path) -> None:
     assert all(axes.get_shared_x_axes().joined(loss, axes) for axes in (perplexity, speed))
     legend = speed.get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["tokens/s", "rate"]
+    assert [text.get_text() for text in legend.get_texts()] == ["tokens/s", "learning rate"]
 
 
 @pytest.mark.parametrize(("negatives", "name"), [(8192, "sampled loss"), (1, "sampled loss"), (None, "loss")])

@@ -17,7 +17,7 @@ from tasks.road import splits, write_columns, write_elmo, write_vectors
 
 SMALL = [
     "hidden=8", "n_layers=1", "dropout=0", "inputs.characters.filters=6", "inputs.characters.dim=4",
-    "train.batch_size=4", "train.device=cpu", "train.rate=2e-2",
+    "train.batch_size=4", "train.device=cpu", "train.learning_rate=2e-2",
 ]  # fmt: skip
 
 
@@ -165,7 +165,7 @@ def test_seeds_side_by_side_and_their_report(place: Path, tmp_path: Path) -> Non
 
 
 def test_a_seed_that_fails_is_named(place: Path, tmp_path: Path) -> None:
-    arguments = ["ner", place / "entities", tmp_path / "out", *inputs(place), "--set", "train.rate=1e30"]
+    arguments = ["ner", place / "entities", tmp_path / "out", *inputs(place), "--set", "train.learning_rate=1e30"]
     ended = subprocess.run(
         command("train", *arguments, "--seeds", "2", "--set", "train.clip_norm=none"),
         env=environment(ELMO_CACHE=str(place / "cache")), capture_output=True, text=True, timeout=300,

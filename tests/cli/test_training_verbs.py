@@ -179,7 +179,8 @@ def test_a_word_table_knows_its_recipe(home: Path, tmp_path: Path) -> None:
 def test_a_recipe_may_be_a_file(home: Path, tmp_path: Path) -> None:
     """Defaults ◀ preset ◀ file ◀ --set."""
     file = tmp_path / "recipe.toml"
-    file.write_text('steps = 9\nseed = 5\nnegatives = "none"\n[model.lstm]\ndim = 10\n[optimizer]\nrate = 0.1\n')
+    model = "[model.lstm]\ndim = 10\n[optimizer]\nlearning_rate = 0.1\n"
+    file.write_text(f'steps = 9\nseed = 5\nnegatives = "none"\n{model}')
     options = [f"--set={name}={value}" for name, value in MODEL.items() if name != "model.lstm.dim"]
     ended = elmo(
         "pretrain", home / "corpus", tmp_path / "run", "--preset", "tiny", "--config", file, *options,
@@ -188,7 +189,7 @@ def test_a_recipe_may_be_a_file(home: Path, tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
     config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     assert (config["steps"], config["seed"], config["negatives"]) == (2, 5, None)
-    assert (config["model"]["lstm"]["dim"], config["optimizer"]["rate"], config["dropout"]) == (10, 0.1, 0.1)
+    assert (config["model"]["lstm"]["dim"], config["optimizer"]["learning_rate"], config["dropout"]) == (10, 0.1, 0.1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -236,8 +237,8 @@ def test_a_resumed_run_may_be_longer(home: Path, tmp_path: Path) -> None:
     ("more", "parts"),
     [
         (["--preset", "huge"], ["no preset 'huge'; expected one of tiny, small, medium, original"]),
-        (["--set", "optimizer.rat=0.1"], ["unknown field 'optimizer.rat'; did you mean 'optimizer.rate'?"]),
-        (["--set", "steps"], ["--set steps: expected name=value, such as optimizer.rate=0.1"]),
+        (["--set", "optimizer.nme=adam"], ["unknown field 'optimizer.nme'; did you mean 'optimizer.name'?"]),
+        (["--set", "steps"], ["--set steps: expected name=value, such as optimizer.learning_rate=0.1"]),
         (["--set", "steps=many"], ["steps is 'many'; expected a whole number"]),
         (["--set", "batch.size=0"], ["batch.size is 0; expected more than 0"]),
         (["--set", "optimizer.name=sgd"], ["optimizer.name is 'sgd'; expected one of adagrad, adam, adamw"]),
@@ -293,9 +294,9 @@ def test_a_run_that_is_there(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_no_number(home: Path, tmp_path: Path) -> None:
-    changes = {"optimizer.rate": 1e38, "optimizer.clip_norm": "none", "steps": 20}
+    changes = {"optimizer.learning_rate": 1e38, "optimizer.clip_norm": "none", "steps": 20}
     ended = pretrain(home / "corpus", tmp_path / "run", **changes)
-    assert_ended(ended, "elmo: step ", ": loss ", "in the batch whose first row is ", "Try a lower optimizer.rate")
+    assert_ended(ended, "elmo: step ", ": loss ", "in the batch whose first row is ", "lower optimizer.learning_rate")
 
 
 # Text as it is
@@ -475,7 +476,7 @@ def test_a_model_whose_words_do_not_fit_its_softmax(home: Path, tmp_path: Path) 
 @pytest.mark.parametrize("model", ["model", "weights.hdf5"])
 def test_finetune_says_what_was_gained(model: str, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "tuned"
-    ended = elmo("finetune", home / model, home / "corpus", out, *sets(steps=20, **{"optimizer.rate": 0.02}))
+    ended = elmo("finetune", home / model, home / "corpus", out, *sets(steps=20, **{"optimizer.learning_rate": 0.02}))
     assert ended.code == 0, ended.err
     head, *rows, last = ended.out.splitlines()
     assert head.split() == ["held-out", "perplexity", "before", "after"]

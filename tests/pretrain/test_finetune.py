@@ -33,7 +33,7 @@ SMALL = [
     "evaluation.every=4",
     "checkpoints.every=3",
     "optimizer.name=adam",
-    "optimizer.rate=0.02",
+    "optimizer.learning_rate=0.02",
     "optimizer.warmup_steps=2",
     "device=cpu",
 ]

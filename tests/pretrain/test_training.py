@@ -139,7 +139,7 @@ def test_a_text_is_learned_by_heart(tmp_path: Path) -> None:
     corpus = Corpus.open(write_corpus(tmp_path / "corpus", [sentences * 30], heldout, 22))
     assert len(corpus.vocabulary) == len(corpus.words)  # none unknown
     sizes = ["model.lstm.dim=32", "model.lstm.projection_dim=12", "batch.size=8", "batch.unroll=12"]
-    quick = ["optimizer.name=adam", "optimizer.rate=0.01", "negatives=none", "dropout=0.0"]
+    quick = ["optimizer.name=adam", "optimizer.learning_rate=0.01", "negatives=none", "dropout=0.0"]
     every = ["steps=150", "log_every=25", "evaluation.every=50"]
     training = train(corpus, tmp_path / "run", *sizes, *quick, *every)
     lines = metrics(tmp_path / "run")
@@ -178,9 +178,9 @@ VARIANTS: dict[str, list[str]] = {
         "model.lstm.proj_clip=none",
     ],
     "full softmax": ["negatives=none"],
-    "Adam": ["optimizer.name=adam", "optimizer.rate=0.01"],
-    "AdamW, word table": ["optimizer.name=adamw", "optimizer.rate=0.01", "model.char_cnn=none"],
-    "AdamW, full softmax": ["optimizer.name=adamw", "optimizer.rate=0.01", "negatives=none"],
+    "Adam": ["optimizer.name=adam", "optimizer.learning_rate=0.01"],
+    "AdamW, word table": ["optimizer.name=adamw", "optimizer.learning_rate=0.01", "model.char_cnn=none"],
+    "AdamW, full softmax": ["optimizer.name=adamw", "optimizer.learning_rate=0.01", "negatives=none"],
     "schedule": ["optimizer.schedule=cosine", "optimizer.warmup_steps=3", "optimizer.clip_norm=none"],
     "bfloat16": ["precision=bfloat16"],
     "accumulate": ["batch.accumulate=2"],
@@ -371,7 +371,7 @@ def test_lines_of_the_log(text: Corpus, tmp_path: Path) -> None:
     logged, evaluated = ([line for line in lines if ("loss" in line) == kind] for kind in (True, False))
     for line in logged:
         assert line["loss"] == pytest.approx((line["forward_loss"] + line["backward_loss"]) / 2)
-        assert line["rate"] == pytest.approx(0.2 * (1 - (line["step"] - 1) / 6))
+        assert line["learning_rate"] == pytest.approx(0.2 * (1 - (line["step"] - 1) / 6))
         assert line["gradient_norm"] > 0
         assert line["tokens_per_second"] > 0
     for line in evaluated:
@@ -449,8 +449,8 @@ def fresh(folder_of_runs: Path) -> Pretrained:
 @pytest.mark.parametrize(
     ("saved", "message"),
     [
-        (4, r"the last good checkpoint is .*/checkpoints/step-00000004\. Try a lower optimizer\.rate or"),
-        (100, r"no checkpoint was saved before\. Try a lower optimizer\.rate or optimizer\.clip_norm$"),
+        (4, r"the last good checkpoint is .*/checkpoints/step-00000004\. Try a lower optimizer\.learning_rate or"),
+        (100, r"no checkpoint was saved before\. Try a lower optimizer\.learning_rate or optimizer\.clip_norm$"),
     ],
 )
 def test_a_loss_that_is_no_number_ends_the_run(saved: int, message: str, text: Corpus, tmp_path: Path) -> None:
@@ -482,8 +482,8 @@ def test_a_loss_that_is_no_number_ends_the_run(saved: int, message: str, text: C
 
 def test_no_checkpoint_holds_what_is_no_number(text: Corpus, tmp_path: Path) -> None:
     """A step's loss may be finite and what comes of it absurd."""
-    with pytest.raises(ElmoError, match=r"^step \d: .* (nan|inf).*Try a lower optimizer\.rate"):
-        train(text, tmp_path, "optimizer.rate=1e38", "checkpoints.every=1", "evaluation.every=0")
+    with pytest.raises(ElmoError, match=r"^step \d: .* (nan|inf).*Try a lower optimizer\.learning_rate"):
+        train(text, tmp_path, "optimizer.learning_rate=1e38", "checkpoints.every=1", "evaluation.every=0")
     for path in tmp_path.rglob("*.safetensors"):
         for name, value in load_file(path).items():
             assert torch.isfinite(value).all(), f"{path}: {name}"
@@ -516,7 +516,7 @@ def test_a_loss_far_above_its_lowest_ends_the_run(
     assert losses[5] > min(losses) + 10
     assert str(error.value) == (
         f"step 6: loss {losses[5]:.2f}, once {min(losses):.2f}: diverged; the last good checkpoint is "
-        f"{tmp_path / 'checkpoints' / 'step-00000002'}. Try a lower optimizer.rate or optimizer.clip_norm"
+        f"{tmp_path / 'checkpoints' / 'step-00000002'}. Try a lower optimizer.learning_rate or optimizer.clip_norm"
     )
     assert saved_steps(tmp_path) == [1, 2, 3, 4, 5]
     assert not (tmp_path / "model").exists()
@@ -624,7 +624,7 @@ def test_another_architecture(change: str, message: str, text: Corpus, tmp_path:
         ("batch.unroll=6", r"batch\.unroll 5, not 6"),
         ("batch.same_text=true", r"batch\.same_text False, not True"),
         ("negatives=none", "negatives 6, not None"),
-        ("optimizer.rate=0.1", r"optimizer\.rate 0\.2, not 0\.1"),
+        ("optimizer.learning_rate=0.1", r"optimizer\.learning_rate 0\.2, not 0\.1"),
         ("optimizer.name=adam", r"optimizer\.name adagrad, not adam"),
         ("dropout=0.0", r"dropout 0\.1, not 0\.0"),
         ("precision=bfloat16", "precision float32, not bfloat16"),

@@ -25,7 +25,7 @@ def data(tmp_path: Path) -> Path:
 
 def test_it_is_trained_scored_and_used(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELMO_CACHE", str(tmp_path / "cache"))
-    changes = [f"inputs.elmo.model={write_elmo(tmp_path / 'elmo')}", "hidden=16", "train.rate=0.02"]
+    changes = [f"inputs.elmo.model={write_elmo(tmp_path / 'elmo')}", "hidden=16", "train.learning_rate=0.02"]
     changes += ["train.epochs=40", "train.patience=none", "train.device=cpu"]
     sets = [part for change in changes for part in ("--set", change)]
     ended = elmo("train", POS, data, tmp_path / "run", *sets)

@@ -223,7 +223,8 @@ def small(files: Path, placement: str, *assignments: str) -> SnliConfig:
     sizes = [
         f"inputs.elmo.model={files / 'elmo'}", f"inputs.elmo.placement={placement}", "inputs.elmo.dropout=0",
         f"inputs.vectors={files / 'glove.txt' if placement in ('none', 'output') else 'none'}", "hidden=6",
-        "projection=5", "feedforward=7", "dropout=0", "train.device=cpu", "train.rate=0.01", "train.batch_size=3",
+        "projection=5", "feedforward=7", "dropout=0", "train.device=cpu", "train.learning_rate=0.01",
+        "train.batch_size=3",
     ]  # fmt: skip
     config: SnliConfig = build(SnliConfig, merged(asdict(SnliConfig()), settings([*sizes, *assignments])))
     return config
@@ -386,7 +387,7 @@ def test_the_defaults_are_the_papers() -> None:
     assert (config.inputs.elmo.placement, config.inputs.elmo.mix_l2, config.inputs.elmo.dropout) == ("both", 0.001, 0.5)
     assert config.inputs.characters is None and config.inputs.vectors is None
     train = config.train
-    assert (train.epochs, train.patience, train.batch_size, train.rate) == (75, 5, 32, 4e-4)
+    assert (train.epochs, train.patience, train.batch_size, train.learning_rate) == (75, 5, 32, 4e-4)
     assert (train.clip_norm, train.schedule, train.optimizer) == (10.0, "halve", "adam")
     assert task_named("snli") is TASK
 

@@ -90,8 +90,8 @@ class Stopping:
     "changes",
     [
         ["inputs.elmo.placement=both", "train.ema=0.9"],
-        ["train.optimizer=adadelta", "train.rate=1.0", "train.schedule=halve"],
-        ["inputs.elmo.trainable=true", "inputs.elmo.rate=1e-4"],
+        ["train.optimizer=adadelta", "train.learning_rate=1.0", "train.schedule=halve"],
+        ["inputs.elmo.trainable=true", "inputs.elmo.learning_rate=1e-4"],
     ],
 )
 @pytest.mark.parametrize("after", [1, 7, 12])
@@ -120,9 +120,9 @@ def test_another_recipe_is_not_resumed(files: Path, tmp_path: Path) -> None:
     train(files, tmp_path / "run", "train.epochs=1")
     train(files, tmp_path / "run", "train.epochs=2", "train.patience=9", resume=True)
     with pytest.raises(
-        ConfigError, match=r"step-0+2: was trained with train\.rate 0\.01, not 0\.5; a run is resumed as"
+        ConfigError, match=r"step-0+2: was trained with train\.learning_rate 0\.01, not 0\.5; a run is resumed as"
     ):
-        train(files, tmp_path / "run", "train.rate=0.5", resume=True)
+        train(files, tmp_path / "run", "train.learning_rate=0.5", resume=True)
     with pytest.raises(DataError, match=r"run: holds a run already; --resume goes on with it"):
         train(files, tmp_path / "run")
 
@@ -152,8 +152,8 @@ def test_the_rate_is_halved_after_an_epoch_without_a_better_score(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Scripted(monkeypatch, 1.0, 0.5, 2.0, 2.0, 1.0, 0.0)
-    train(files, tmp_path, "train.epochs=5", "train.schedule=halve", "train.rate=0.08")
-    assert [line["rate"] for line in log(tmp_path)] == [0.08, 0.08, 0.04, 0.04, 0.02]
+    train(files, tmp_path, "train.epochs=5", "train.schedule=halve", "train.learning_rate=0.08")
+    assert [line["learning_rate"] for line in log(tmp_path)] == [0.08, 0.08, 0.04, 0.04, 0.02]
 
 
 def test_the_running_mean_is_what_is_scored_and_kept(files: Path, tmp_path: Path) -> None:
@@ -180,8 +180,8 @@ def test_the_running_mean_is_what_is_scored_and_kept(files: Path, tmp_path: Path
 
 
 def test_a_bilm_that_is_trained_has_a_rate_of_its_own(files: Path, tmp_path: Path) -> None:
-    changes = ["inputs.elmo.trainable=true", "inputs.elmo.rate=1e-5", "train.rate=1e-2", "train.epochs=1"]
-    config = with_elmo(files, *changes, "train.batch_size=24")
+    changes = ["inputs.elmo.trainable=true", "inputs.elmo.learning_rate=1e-5", "train.learning_rate=1e-2"]
+    config = with_elmo(files, *changes, "train.epochs=1", "train.batch_size=24")
     training = TaskTraining(TASK, config, splits(), tmp_path, cache=files / "cache")
     before = {name: p.detach().clone() for name, p in training.model.named_parameters()}
     training.train()
@@ -200,7 +200,7 @@ def test_a_loss_that_is_no_number_ends_the_run(files: Path, tmp_path: Path) -> N
     with pytest.raises(
         DataError, match=r"^epoch \d+: loss (nan|inf) in the batch that begins with '.+'; try a lower train"
     ):
-        train(files, tmp_path, "train.rate=1e30", "train.clip_norm=none", "train.epochs=20")
+        train(files, tmp_path, "train.learning_rate=1e30", "train.clip_norm=none", "train.epochs=20")
     assert not (tmp_path / "model").exists()
 
 
@@ -250,7 +250,7 @@ def test_an_epoch_reads_every_example_once_in_batches_of_about_one_length() -> N
         ("inputs.max_words=-1", "inputs.max_words is -1; expected 0 or more"),
         ("inputs.own_words=0", "inputs.own_words is 0; expected 1 or more"),
         ("inputs.elmo.mix_l2=-0.1", "inputs.elmo.mix_l2 is -0.1; expected 0 or more"),
-        ("inputs.elmo.rate=0", "inputs.elmo.rate is 0.0; expected more than 0"),
+        ("inputs.elmo.learning_rate=0", "inputs.elmo.learning_rate is 0.0; expected more than 0"),
         ("train.weight_decay=-1", "train.weight_decay is -1.0; expected 0 or more"),
         ("train.seed=-1", "train.seed is -1; expected 0 or more"),
         ("train.rho=1.0", "train.rho is 1.0; expected 0 or more, and less than 1"),

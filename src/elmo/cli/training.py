@@ -16,7 +16,8 @@ CorpusArgument = Annotated[
 ]
 ConfigOption = Annotated[Path | None, typer.Option("--config", help="A TOML file with (part of) the recipe.")]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="One field of the recipe, such as optimizer.rate=0.1; repeatable.")
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="One field of the recipe, such as seed=1. May be repeated."),
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")]
 VocabularyOption = Annotated[

@@ -31,7 +31,7 @@ from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.evaluate import Perplexity, perplexity
 from elmo.pretrain.graph import ROUND_TO, Recorded, can_be_recorded
-from elmo.pretrain.optimizer import Optimizer, rate
+from elmo.pretrain.optimizer import Optimizer, learning_rate
 from elmo.pretrain.plan import Plan
 from elmo.pretrain.step import accumulate, clip, tables_of
 from elmo.pretrain.streams import Streams
@@ -145,8 +145,8 @@ class Training:
         interrupted, exhausted = False, self._patience_is_over()
         batches = self.batches.from_step(progress.step, self.plan.steps, pinned=self.device.type == "cuda")
         while progress.step < self.plan.steps and not (interrupted or exhausted):
-            pace = rate(config.optimizer, progress.step, self.plan.steps)
-            losses, norm = self.step(progress.step, next(batches), pace)
+            rate = learning_rate(config.optimizer, progress.step, self.plan.steps)
+            losses, norm = self.step(progress.step, next(batches), rate)
             progress.step += 1
             # Looking at a number waits for the device, so it is looked at while the next step runs.
             if pending is not None:
@@ -167,7 +167,7 @@ class Training:
                 if logs:
                     timed = progress.step - timed_from
                     speed = timed * self.plan.tokens_per_step / (time.perf_counter() - clock)
-                    self._log(writer, norm_now, pace, speed)
+                    self._log(writer, norm_now, rate, speed)
                 paused = time.perf_counter()
                 if (evaluates or ended) and self.corpus.heldout:
                     saves = self._evaluate(writer) or saves
@@ -185,7 +185,7 @@ class Training:
             self._export()
         return not interrupted
 
-    def step(self, number: int, batch: list[Batch], pace: float) -> tuple[Tensor, Tensor]:
+    def step(self, number: int, batch: list[Batch], rate: float) -> tuple[Tensor, Tensor]:
         """One step at this learning rate: the losses (S,) and the gradient's norm, on the device."""
         config, precision = self.config, PRECISIONS[self.config.precision]
         torch.manual_seed(self._seed(number))
@@ -196,7 +196,7 @@ class Training:
             scale=float(config.batch.unroll) if config.optimizer.loss_times_unroll else 1.0,
         )  # fmt: skip
         norm = clip(self.optimizer.parameters, config.optimizer.clip_norm)
-        self.optimizer.step(pace)
+        self.optimizer.step(rate)
         return losses, norm
 
     def evaluate_start(self) -> None:
@@ -306,9 +306,9 @@ class Training:
         saved = checkpoint.all_of(self.out / CHECKPOINTS)
         good = [one for one in saved if one.step == self.progress.best_step] or saved
         where = f"the last good checkpoint is {good[-1].path}" if good else "no checkpoint was saved before"
-        return f"{where}. Try a lower optimizer.rate or optimizer.clip_norm"
+        return f"{where}. Try a lower optimizer.learning_rate or optimizer.clip_norm"
 
-    def _log(self, writer: Any, norm: float, pace: float, speed: float) -> None:
+    def _log(self, writer: Any, norm: float, rate: float, speed: float) -> None:
         progress = self.progress
         each = [total / progress.since for total in progress.sums]
         loss = sum(each) / len(each)
@@ -319,7 +319,7 @@ class Training:
             loss=loss,
             **dict(zip(names, each, strict=False)),
             gradient_norm=norm,
-            rate=pace,
+            learning_rate=rate,
             tokens_per_second=speed,
             **({"memory": torch.cuda.max_memory_reserved(self.device)} if self.device.type == "cuda" else {}),
         )

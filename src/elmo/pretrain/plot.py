@@ -47,7 +47,7 @@ def draw(folders: Sequence[Path]) -> "Figure":
     runs = [Run.open(folder) for folder in folders]
     figure = Figure(figsize=(9.0, 10.0), layout="constrained")
     loss, perplexity, speed = figure.subplots(3, 1, sharex=True)
-    pace = speed.twinx()
+    rate = speed.twinx()
     names = set()
     for number, run in enumerate(runs):
         lines = run.metrics()
@@ -66,7 +66,7 @@ def draw(folders: Sequence[Path]) -> "Figure":
         _curve(perplexity, evaluated, "perplexity", f"{of}mean", linewidth=2.5, **look)
         _best(perplexity, evaluated, f"{of}best", **look)
         _curve(speed, trained, "tokens_per_second", f"{of}tokens/s", **look)
-        _curve(pace, trained, "rate", f"{of}rate", linestyle=":", **look)
+        _curve(rate, trained, "learning_rate", f"{of}learning rate", linestyle=":", **look)
     loss.set_ylabel(names.pop() if len(names) == 1 else "training loss")
     perplexity.set_ylabel("held-out perplexity")
     perplexity.set_yscale("log")
@@ -75,11 +75,11 @@ def draw(folders: Sequence[Path]) -> "Figure":
     perplexity.yaxis.set_minor_formatter(LogFormatter())
     speed.set_xlabel("tokens seen")
     speed.xaxis.set_major_formatter(EngFormatter())
-    for axes, label, room in ((speed, "tokens/s", 1.1), (pace, "learning rate", 1.5)):  # not one on the other
+    for axes, label, room in ((speed, "tokens/s", 1.1), (rate, "learning rate", 1.5)):  # not one on the other
         axes.set_ylabel(label)
         if axes.get_lines():
             axes.set_ylim(0.0, room * axes.dataLim.ymax)
-    for axes, shown in ((loss, [loss]), (perplexity, [perplexity]), (speed, [speed, pace])):
+    for axes, shown in ((loss, [loss]), (perplexity, [perplexity]), (speed, [speed, rate])):
         axes.grid(alpha=0.3)
         handles = [line for some in shown for line in some.get_lines()]
         if handles:

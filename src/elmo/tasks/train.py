@@ -47,7 +47,7 @@ class TrainConfig:
     patience: int | None = 25  # stop after so many epochs without a better dev score
     batch_size: int = 64
     optimizer: Literal["adam", "adadelta"] = "adam"
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     weight_decay: float = 0.0
     rho: float = 0.95  # Adadelta's
     clip_norm: float | None = 5.0
@@ -59,7 +59,7 @@ class TrainConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        positive = ("epochs", "patience", "batch_size", "rate", "clip_norm", "clip_value", "train_fraction")
+        positive = ("epochs", "patience", "batch_size", "learning_rate", "clip_norm", "clip_value", "train_fraction")
         check_positive({f"train.{name}": getattr(self, name) for name in positive})
         check_at_least(0, {"train.weight_decay": self.weight_decay, "train.seed": self.seed})
         check_shares({"train.rho": self.rho})
@@ -92,7 +92,7 @@ class Progress:
     epoch: int = 0
     best: float | None = None
     best_epoch: int = 0
-    rate: float = 0.0
+    learning_rate: float = 0.0
     scores: dict[str, Any] = field(default_factory=dict)  # of the best epoch, on dev
 
 
@@ -128,7 +128,7 @@ class TaskTraining:
         self.learned = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = self._optimizer()
         self.mean = {name: p.detach().clone() for name, p in self.learned.items()} if self.train_config.ema else {}
-        self.progress = Progress(rate=self.train_config.rate)
+        self.progress = Progress(learning_rate=self.train_config.learning_rate)
         if saved is not None:
             self._restore(saved)
             Run.open(out).forget_after(self.progress.epoch)
@@ -155,7 +155,7 @@ class TaskTraining:
                 "step": progress.epoch,
                 "loss": loss,
                 **{f"dev_{name}": value for name, value in scores.items()},
-                "rate": progress.rate,
+                "learning_rate": progress.learning_rate,
                 "mixes": self.model.inputs.mixes(),
                 "train_seconds": trained - began,
                 "dev_seconds": time.perf_counter() - trained,
@@ -165,7 +165,7 @@ class TaskTraining:
             if self.report:
                 self.report.logged(values)
             if config.schedule == "halve" and not better:
-                progress.rate /= 2
+                progress.learning_rate /= 2
             self._save()
         self._export()
         return True
@@ -186,7 +186,7 @@ class TaskTraining:
             self.report.began(epoch + 1, len(groups))
         self.model.train()
         for group in self.optimizer.param_groups:
-            group["lr"] = self.progress.rate * group["share"]
+            group["lr"] = self.progress.learning_rate * group["share"]
         losses: list[Tensor] = []
         for number, rows in enumerate(groups):
             if stop.is_set():
@@ -215,7 +215,7 @@ class TaskTraining:
                 text = " ".join(self.splits["train"][rows[0]].texts[0][:12])
                 raise DataError(
                     f"epoch {self.progress.epoch + 1}: loss {value} in the batch that begins with {text!r}; "
-                    f"try a lower train.rate or train.clip_norm"
+                    f"try a lower train.learning_rate or train.clip_norm"
                 )
 
     # Before the first epoch
@@ -240,15 +240,15 @@ class TaskTraining:
 
     def _optimizer(self) -> torch.optim.Optimizer:
         config, elmo = self.train_config, self.config.inputs.elmo
-        slow = elmo.rate / config.rate if elmo.rate is not None else 1.0
+        slow = elmo.learning_rate / config.learning_rate if elmo.learning_rate is not None else 1.0
         parts: dict[float, list[nn.Parameter]] = {}
         for name, parameter in self.learned.items():
             parts.setdefault(slow if name.startswith("inputs.bilm.") else 1.0, []).append(parameter)
         groups = [{"params": parameters, "share": share} for share, parameters in parts.items()]
         if config.optimizer == "adadelta":
-            return torch.optim.Adadelta(groups, config.rate, rho=config.rho, weight_decay=config.weight_decay)
+            return torch.optim.Adadelta(groups, config.learning_rate, rho=config.rho, weight_decay=config.weight_decay)
         fused = self.device.type == "cuda"
-        return torch.optim.Adam(groups, config.rate, weight_decay=config.weight_decay, fused=fused)
+        return torch.optim.Adam(groups, config.learning_rate, weight_decay=config.weight_decay, fused=fused)
 
     # During training
 
