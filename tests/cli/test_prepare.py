@@ -80,7 +80,7 @@ def test_every_option_arrives(tmp_path: Path) -> None:
     assert len(corpus.train) == 2
     assert_refused(
         elmo("prepare", tmp_path / "a.jsonl", tmp_path / "other", "--longest-line", 20, "--field", "body", "--jobs", 1),
-        "a.jsonl: line 1 has 30 bytes, more than 20; is it text? --longest-line 30 lets it pass",
+        "a.jsonl: line 1 has 30 bytes, more than 20; is it text? Use --longest-line 30 to accept it",
     )
 
 

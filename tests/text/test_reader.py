@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 
 from elmo.errors import DataError, ElmoError
 from elmo.text import reader
-from elmo.text.reader import Piece, lines, pieces, total_bytes
+from elmo.text.reader import Lines, Piece, lines, pieces, read_lines, total_bytes
 
 LINES = ["The cat sat.", "", "naïve 日本語 🙂", "x" * 300, "a\u2028b\x0bc", "last"]
 PLAIN = "\n".join(LINES).encode() + b"\n"
@@ -144,7 +145,7 @@ def test_a_truncated_file(suffix: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_a_file_that_is_not_what_its_name_says(suffix: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"a{suffix}", b"this is plain text\n" * 10)
-    with pytest.raises(DataError, match=rf"a\{suffix}: damaged, or no {suffix} file \(.+\); fetch the file again"):
+    with pytest.raises(DataError, match=rf"a\{suffix}: damaged, or not a {suffix} file \(.+\); fetch the file again"):
         read(path)
 
 
@@ -178,7 +179,7 @@ def test_bytes_that_are_not_utf8(size: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [64, 1 << 20, 16 << 20])
 def test_a_line_of_ten_megabytes(size: int, tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"one\ntwo\n" + b"x" * 10_000_000 + b"\nlast\n")
-    message = r"a\.txt: line 3 has 10,000,000 bytes, more than 1,000,000; is it text\? --longest-line 10000000 lets"
+    message = r"a\.txt: line 3 has 10,000,000 bytes, more than 1,000,000; is it text\? Use --longest-line 10000000"
     with pytest.raises(DataError, match=message):
         read(path, longest=1_000_000, size=size)
     assert [len(line) for line in read(path, longest=10_000_000, size=size)] == [3, 3, 10_000_000, 4]
@@ -193,11 +194,11 @@ def test_a_long_row_of_parquet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": 1, "body": "x"}', r"line 2 has no field 'text'; found id, body\. --field names the text's"),
+        ('{"id": 1, "body": "x"}', r"line 2 has no field 'text'; found id, body\. Name it with --field"),
         ("{}", r"line 2 has no field 'text'; found none\."),
         ('{"text": "x"', r"line 2 is not JSON \(.+\); expected an object with the field 'text'"),
-        ('["x"]', r"line 2 holds list; expected an object with the field 'text'"),
-        ('{"text": 3}', r"line 2: the field 'text' holds int; expected text"),
+        ('["x"]', r"line 2 contains list; expected an object with the field 'text'"),
+        ('{"text": 3}', r"line 2: the field 'text' contains int; expected text"),
     ],
 )
 def test_json_without_the_text(line: str, message: str, tmp_path: Path) -> None:
@@ -207,9 +208,9 @@ def test_json_without_the_text(line: str, message: str, tmp_path: Path) -> None:
 
 def test_parquet_without_the_text(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"id": [1], "body": ["x"]}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"a\.parquet: no column 'text'; found id, body\. --field names the text's"):
+    with pytest.raises(DataError, match=r"a\.parquet: no column 'text'; found id, body\. Name it with --field"):
         read(tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"a\.parquet: the column 'id' holds int64; expected text"):
+    with pytest.raises(DataError, match=r"a\.parquet: the column 'id' contains int64; expected text"):
         read(tmp_path / "a.parquet", field="id")
 
 
@@ -226,7 +227,7 @@ def test_a_disk_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
             raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=Failing()))
-    with pytest.raises(DataError, match=r"-: cannot be read \(Input/output error\)"):
+    with pytest.raises(DataError, match=r"standard input: cannot be read \(Input/output error\)"):
         read("-")
 
 
@@ -242,3 +243,131 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_numbers_of_lines_go_on_from_piece_to_piece() -> None:
     assert list(lines(Piece("a", 7, b"x\ny"))) == [(7, "x"), (8, "y")]
+
+
+# The reader of one text file
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 1 << 20])
+@pytest.mark.parametrize("suffix", ["", ".txt", *COMPRESS])
+def test_read_lines_is_the_same_for_every_kind_of_file(
+    suffix: str, chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_CHUNK", chunk)
+    monkeypatch.setattr(reader, "_ZSTD_CHUNK", chunk)
+    data = b"\xef\xbb\xbf" + PLAIN.replace(b"sat.\n", b"sat.\r\n")
+    compress = COMPRESS.get(suffix, bytes)
+    path = write(tmp_path / f"text{suffix}", compress(data))
+    assert list(read_lines(path)) == list(enumerate(LINES, 1))
+    assert list(read_lines(str(path))) == list(enumerate(LINES, 1))
+    path = write(tmp_path / f"text{suffix}", compress(data[:-1]))
+    assert list(read_lines(path)) == list(enumerate(LINES, 1))
+    assert list(read_lines(write(tmp_path / f"empty{suffix}", compress(b"")))) == []
+    assert list(read_lines(write(tmp_path / f"blank{suffix}", compress(b"\n\n")))) == [(1, ""), (2, "")]
+
+
+def test_read_lines_of_standard_input_and_of_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(PLAIN)))
+    assert list(read_lines("-")) == list(enumerate(LINES, 1))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "a.txt", PLAIN)
+    assert list(read_lines("~/a.txt")) == list(enumerate(LINES, 1))
+    assert read(*reader.files(["~/a.txt"])) == LINES
+
+
+@given(st.text(st.sampled_from("ab\r\n é")), st.integers(1, 9))
+@settings(deadline=None)
+def test_read_lines_splits_at_newlines_alone(
+    tmp_path_factory: pytest.TempPathFactory, text: str, chunk: int
+) -> None:
+    path = write(tmp_path_factory.mktemp("lines") / "a.txt", text.encode())
+    expected = [line.removesuffix("\n").removesuffix("\r") for line in io.StringIO(text, newline="\n")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "_CHUNK", chunk)
+        assert list(read_lines(path)) == list(enumerate(expected, 1))
+
+
+def test_the_position_is_that_of_the_line_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_CHUNK", 100)
+    plain = Lines(write(tmp_path / "a.txt", PLAIN))
+    assert plain.size == len(PLAIN)
+    ends = [k + 1 for k, byte in enumerate(PLAIN) if byte == ord("\n")]
+    assert [plain.position for _ in plain] == ends
+    packed = Lines(write(tmp_path / "a.gz", gzip.compress(PLAIN * 1000)))
+    positions = [packed.position for _ in packed]
+    assert positions == sorted(positions)
+    assert positions[-1] == packed.size == (tmp_path / "a.gz").stat().st_size
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(PLAIN)))
+    stream = Lines("-")
+    assert [stream.position for _ in stream] == [0] * len(LINES)
+    assert stream.size is None
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_line_that_is_not_utf8_is_named(suffix: str, tmp_path: Path) -> None:
+    compress = COMPRESS.get(suffix, bytes)
+    path = write(tmp_path / f"a{suffix}", compress(b"good\r\n\nbad \xe9 here\n"))
+    message = r"line 3 is not UTF-8 \(byte 5 is 0xe9\); convert the file first, e\.g\. with iconv$"
+    with pytest.raises(DataError, match=message):
+        list(read_lines(path))
+    path = write(tmp_path / "b", b"\xef\xbb\xbfbad \xe9 here\n")
+    with pytest.raises(DataError, match=r"line 1 is not UTF-8 \(byte 8 is 0xe9\)"):
+        list(read_lines(path))
+
+
+def zipped(data: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.txt", data)
+    return file.getvalue()
+
+
+def in_parquet(data: bytes) -> bytes:
+    file = io.BytesIO()
+    parquet.write_table(pa.table({"text": [data.decode()]}), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (gzip.compress, r"is compressed with gzip, not UTF-8 text; decompress the file first, or give .* \.gz$"),
+        (lzma.compress, r"is compressed with xz, not UTF-8 text; decompress the file first, or give .* \.xz$"),
+        (bz2.compress, r"is compressed with bzip2, not UTF-8 text; decompress the file first, or give .* \.bz2$"),
+        (COMPRESS[".zst"], r"is compressed with zstd, not UTF-8 text; decompress the file first, or .* \.zst$"),
+        (zipped, r"is a zip archive, not UTF-8 text; unpack it first$"),
+        (in_parquet, r"is a Parquet file, not UTF-8 text; only `elmo prepare` reads Parquet"),
+        (lambda data: data.decode().encode("utf-16"), r"is UTF-16, .*; convert the file first, e\.g\. with iconv -f"),
+        (lambda data: b"\xfe\xff" + data.decode().encode("utf-16-be"), r"is UTF-16, not UTF-8 text; convert"),
+        (lambda data: data.decode().encode("utf-32"), r"is UTF-32, not UTF-8 text; convert"),
+    ],
+)
+def test_other_formats_under_the_name_of_text(
+    make: Callable[[bytes], bytes], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.txt", make(PLAIN))
+    with pytest.raises(DataError, match=r"a\.txt: " + message):
+        list(read_lines(path))
+    with pytest.raises(DataError, match=r"a\.txt: " + message):
+        read(path)
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(make(PLAIN))))
+    with pytest.raises(DataError, match="standard input: " + message):
+        list(read_lines("-"))
+
+
+def test_text_that_looks_a_little_like_bzip2(tmp_path: Path) -> None:
+    assert list(read_lines(write(tmp_path / "a.txt", b"BZh9 is a word"))) == [(1, "BZh9 is a word")]
+
+
+def test_what_cannot_be_opened_is_refused_before_the_first_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.txt: cannot be read \(No such file or directory\); expected a text"):
+        read_lines(tmp_path / "none.txt")
+    with pytest.raises(DataError, match=r"cannot be read \(Is a directory\); expected a text file"):
+        read_lines(tmp_path)
+
+
+def test_a_line_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "LONGEST_READ", 1000)
+    monkeypatch.setattr(reader, "_CHUNK", 100)
+    with pytest.raises(DataError, match=r"a\.txt: line 2 has more than 1,000 bytes; is it text\?"):
+        list(read_lines(write(tmp_path / "a.txt", b"one\n" + b"x" * 5000)))

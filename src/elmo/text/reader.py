@@ -1,17 +1,19 @@
-"""FILES ─▶ LINES: plain and compressed text, JSON lines and Parquet, cut into pieces of whole lines.
+"""FILES ─▶ LINES: plain and compressed text, JSON lines and Parquet.
 
-One process reads the files (`pieces`), any process decodes what was read (`lines`): so the work can be shared, and a
-file of any size passes through a few megabytes of memory. Where the cuts fall depends on the bytes alone.
+`read_lines` gives the lines of one text file. `pieces` and `lines` are for corpora: one process reads the files in
+pieces of complete lines, any process decodes a piece, and a file of any size needs a few megabytes of memory. Where a
+piece ends depends on the bytes alone.
 """
 
 import bz2
 import gzip
 import json
 import lzma
+import re
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -20,29 +22,84 @@ from elmo.errors import DataError, ElmoError
 
 PIECE_BYTES = 8 << 20
 LONGEST_LINE = 1_000_000
+LONGEST_READ = 64 << 20  # bytes in a line for `read_lines`: a longer one would fill the memory before anybody sees it
 STDIN = "-"
 COMPRESSED = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": None}
 
 _CHUNK = 1 << 20
-_ZSTD_CHUNK = 1 << 16  # each is decompressed whole
+_ZSTD_CHUNK = 1 << 16  # compressed bytes decompressed at a time
+_UNPACK = "decompress the file first, or give its name the ending {}"
+_CONVERT = "convert the file first, e.g. with iconv -f {} -t UTF-8"
+_NOT_TEXT = {  # what the first bytes of a file say, and what to do
+    b"\x1f\x8b": ("compressed with gzip", _UNPACK.format(".gz")),
+    b"\xfd7zXZ\0": ("compressed with xz", _UNPACK.format(".xz")),
+    b"\x28\xb5\x2f\xfd": ("compressed with zstd", _UNPACK.format(".zst")),
+    b"PK\x03\x04": ("a zip archive", "unpack it first"),
+    b"PAR1\x15": ("a Parquet file", "only `elmo prepare` reads Parquet, from a name that ends in .parquet"),
+    b"\xff\xfe\0\0": ("UTF-32", _CONVERT.format("UTF-32")),
+    b"\0\0\xfe\xff": ("UTF-32", _CONVERT.format("UTF-32")),
+    b"\xff\xfe": ("UTF-16", _CONVERT.format("UTF-16")),
+    b"\xfe\xff": ("UTF-16", _CONVERT.format("UTF-16")),
+}
+_BZIP2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")  # the three letters alone could be text
+
+
+def read_lines(name: str | Path) -> Iterator[tuple[int, str]]:
+    """Read a text file: the number of each line, from 1, and its text without the line end.
+
+    The file may be compressed (.gz, .xz, .bz2, .zst); "-" is standard input. It is opened at once: a file that cannot
+    be read is refused here, not at the first line.
+    """
+    return iter(Lines(name))
+
+
+class Lines:
+    """The lines of one text file, as `read_lines` gives them, and how many bytes of the file have been read."""
+
+    def __init__(self, name: str | Path) -> None:
+        self.name = str(name)
+        self.size = total_bytes([self.name]) or None  # bytes on the disk; None for a stream
+        self.position = 0  # bytes on the disk up to the end of the latest line
+        self._file = _open(self.name)
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        with nullcontext(self._file) if self.name == STDIN else self._file as file:
+            number, start, rest = 0, 0, bytearray()
+            for chunk in _chunks(self.name, file):
+                end = file.tell() if self.size else 0
+                done = 0  # bytes of the chunk that have been given back; a compressed one is fewer bytes on the disk
+                *complete, last = chunk.split(b"\n")
+                for line in complete:
+                    number, done = number + 1, done + len(line) + 1
+                    self.position = start + (end - start) * done // len(chunk)
+                    yield number, _decode(self.name, number, bytes(rest) + line)
+                    rest.clear()
+                rest += last
+                if len(rest) > LONGEST_READ:
+                    where = place(self.name, number + 1)
+                    raise DataError(f"{where} has more than {LONGEST_READ:,} bytes; is it text?")
+                start = end
+            if rest:
+                self.position = start
+                yield number + 1, _decode(self.name, number + 1, bytes(rest))
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Whole lines of a file, as bytes."""
+    """Complete lines of a file, as bytes."""
 
     name: str
     first: int  # the number of its first line, from 1
     data: bytes
-    field: str | None = None  # where each line is a JSON object: what holds its text
-    read: int = 0  # bytes of all files read so far, as they lie on the disk
+    field: str | None = None  # for lines that are JSON objects: the field with the text
+    read: int = 0  # bytes of all files read so far, as stored on the disk
 
 
 def files(names: Iterable[str | Path]) -> list[str]:
-    """The files that the names mean; a folder stands for all files in it, sorted, save hidden ones."""
+    """List the files that the names mean; a folder means all files in it, sorted, except hidden ones."""
     found = []
     for name in map(str, names):
-        path = Path(name)
+        path = Path(name).expanduser()
         if path.is_dir():
             inside = [file.relative_to(path) for file in path.rglob("*") if file.is_file()]
             shown = [file for file in inside if not any(part.startswith(".") for part in file.parts)]
@@ -50,27 +107,28 @@ def files(names: Iterable[str | Path]) -> list[str]:
                 raise DataError(f"{name}: no file in this folder; expected text files")
             found += [str(path / file) for file in sorted(shown)]
         elif name == STDIN or path.exists():
-            found.append(name)
+            found.append(name if name == STDIN else str(path))
         else:
             raise DataError(f"{name}: not found; expected a text file, a folder of them, or {STDIN} for standard input")
     return found
 
 
 def total_bytes(names: Sequence[str]) -> int | None:
-    """What the files hold in all, as they lie on the disk; None where that cannot be known before."""
-    if not all(Path(name).is_file() for name in names):
+    """Add up the sizes of the files on the disk; None if one of them is not a file, so that its size is unknown."""
+    paths = [Path(name).expanduser() for name in names]
+    if not all(path.is_file() for path in paths):
         return None
-    return sum(Path(name).stat().st_size for name in names)
+    return sum(path.stat().st_size for path in paths)
 
 
 def pieces(
     names: Sequence[str], *, field: str = "text", longest: int = LONGEST_LINE, size: int = PIECE_BYTES
 ) -> Iterator[Piece]:
-    """The files in pieces of about `size` bytes."""
+    """Read the files in pieces of about `size` bytes."""
     before = 0
     for name in names:
         kind = _kind(name)
-        with _opened(name) as file:
+        with nullcontext(_open(name)) if name == STDIN else _open(name) as file:
             if kind == ".parquet":
                 cuts = _rows(name, file, field, size)
             else:
@@ -84,15 +142,11 @@ def pieces(
 
 
 def lines(piece: Piece, longest: int = LONGEST_LINE) -> Iterator[tuple[int, str]]:
-    """The lines of a piece and their numbers; of a JSON object, the lines of its text."""
+    """Decode a piece: the lines and their numbers; for JSON objects, the lines of their text."""
     for number, line in enumerate(piece.data.split(b"\n"), piece.first):
         if len(line) > longest:
             raise _too_long(place(piece.name, number), len(line), longest)
-        try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            found = f"{place(piece.name, number)} is not UTF-8 (byte {error.start + 1} is 0x{line[error.start]:02x})"
-            raise DataError(f"{found}; convert the file first, e.g. with iconv") from None
+        text = _decode(piece.name, number, line)
         if piece.field is None:
             yield number, text
         elif text.strip():
@@ -101,45 +155,69 @@ def lines(piece: Piece, longest: int = LONGEST_LINE) -> Iterator[tuple[int, str]
 
 
 def place(name: str, number: int) -> str:
-    """A line of a file, or a row, for a message."""
-    return f"{name}: {'row' if _kind(name) == '.parquet' else 'line'} {number}"
+    """Name a line or a row of a file, for a message."""
+    return f"{_shown(name)}: {'row' if _kind(name) == '.parquet' else 'line'} {number}"
+
+
+def _decode(name: str, number: int, line: bytes) -> str:
+    """The text of a line, without its line end, and without a byte-order mark if it is the first."""
+    line = line.removesuffix(b"\r")
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        at = error.start + len(line) - len(error.object)  # which is without the byte-order mark
+        found = f"{place(name, number)} is not UTF-8 (byte {at + 1} is 0x{line[at]:02x})"
+        raise DataError(f"{found}; convert the file first, e.g. with iconv") from None
+
+
+def _shown(name: str) -> str:
+    return "standard input" if name == STDIN else name
 
 
 def _kind(name: str) -> str:
-    """The ending that tells how to read a file, that of a compression aside."""
+    """The ending that tells how to read a file, without that of a compression."""
     path = Path(name)
     return path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix
 
 
-@contextmanager
-def _opened(name: str) -> Iterator[IO[bytes]]:
+def _open(name: str) -> IO[bytes]:
     if name == STDIN:
-        yield sys.stdin.buffer
-        return
+        return sys.stdin.buffer
     try:
-        file = Path(name).open("rb")  # noqa: SIM115 (closed below)
+        return Path(name).expanduser().open("rb")
     except OSError as error:
         raise DataError(f"{name}: cannot be read ({error.strerror}); expected a text file") from None
-    with file:
-        yield file
 
 
 def _chunks(name: str, file: IO[bytes]) -> Iterator[bytes]:
     """The bytes of a file, decompressed."""
-    suffix = Path(name).suffix
+    suffix, shown = Path(name).suffix, _shown(name)
     try:
         if suffix == ".zst":
             yield from _zstd(name, file)
-        else:
-            opened = COMPRESSED.get(suffix)
-            stream: Any = opened(file) if opened else file
-            yield from iter(lambda: stream.read(_CHUNK), b"")
+            return
+        opened = COMPRESSED.get(suffix)
+        stream: Any = opened(file) if opened else file
+        chunk = stream.read(_CHUNK)
+        _refuse_other_formats(shown, chunk)
+        while chunk:
+            yield chunk
+            chunk = stream.read(_CHUNK)
     except EOFError:
-        raise DataError(f"{name}: ends in the middle; fetch the file again") from None
+        raise DataError(f"{shown}: ends in the middle; fetch the file again") from None
     except (OSError, zlib.error, lzma.LZMAError) as error:
         if getattr(error, "errno", None) is not None:
-            raise DataError(f"{name}: cannot be read ({error.strerror})") from None  # type: ignore[union-attr]
-        raise DataError(f"{name}: damaged, or no {suffix} file ({error}); fetch the file again") from None
+            raise DataError(f"{shown}: cannot be read ({error.strerror})") from None  # type: ignore[union-attr]
+        raise DataError(f"{shown}: damaged, or not a {suffix} file ({error}); fetch the file again") from None
+
+
+def _refuse_other_formats(shown: str, head: bytes) -> None:
+    """Say what a file is that is not UTF-8 text: its first line would be called bad UTF-8 otherwise."""
+    found = next((what for magic, what in _NOT_TEXT.items() if head.startswith(magic)), None)
+    if _BZIP2.match(head):
+        found = ("compressed with bzip2", _UNPACK.format(".bz2"))
+    if found:
+        raise DataError(f"{shown}: is {found[0]}, not UTF-8 text; {found[1]}")
 
 
 def _zstd(name: str, file: IO[bytes]) -> Iterator[bytes]:
@@ -163,7 +241,7 @@ def _zstd(name: str, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _cut(name: str, chunks: Iterator[bytes], longest: int, size: int) -> Iterator[bytes]:
-    """Pieces that end with a line: the last that ends within `size` bytes, or the first one of all."""
+    """Pieces that end with a line: the last one that ends within `size` bytes, else the first one."""
     buffer = bytearray()
     line = 1
     for chunk in chunks:
@@ -194,24 +272,24 @@ def _rest_of_line(chunks: Iterator[bytes]) -> int:
 
 def _too_long(where: str, size: int, longest: int) -> DataError:
     return DataError(
-        f"{where} has {size:,} bytes, more than {longest:,}; is it text? --longest-line {size} lets it pass"
+        f"{where} has {size:,} bytes, more than {longest:,}; is it text? Use --longest-line {size} to accept it"
     )
 
 
 def _text_of(line: str, field: str, where: str) -> str:
-    """The text that a JSON object holds; none where it is null."""
+    """The text in a JSON object; empty if it is null."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where} is not JSON ({error}); expected an object with the field {field!r}") from None
     if not isinstance(found, dict):
-        raise DataError(f"{where} holds {type(found).__name__}; expected an object with the field {field!r}")
+        raise DataError(f"{where} contains {type(found).__name__}; expected an object with the field {field!r}")
     if field not in found:
-        raise DataError(f"{where} has no field {field!r}; found {', '.join(found) or 'none'}. --field names the text's")
+        raise DataError(f"{where} has no field {field!r}; found {', '.join(found) or 'none'}. Name it with --field")
     text = found[field]
     if not isinstance(text, str | None):
-        raise DataError(f"{where}: the field {field!r} holds {type(text).__name__}; expected text")
-    return (text or "").encode("utf-8", "ignore").decode("utf-8")  # half a surrogate pair is no character
+        raise DataError(f"{where}: the field {field!r} contains {type(text).__name__}; expected text")
+    return (text or "").encode("utf-8", "ignore").decode("utf-8")  # half a surrogate pair is not a character
 
 
 def _rows(name: str, file: IO[bytes], field: str, size: int) -> Iterator[bytes]:
@@ -226,10 +304,10 @@ def _rows(name: str, file: IO[bytes], field: str, size: int) -> Iterator[bytes]:
         table = parquet.ParquetFile(file)
         columns = table.schema_arrow.names
         if field not in columns:
-            raise DataError(f"{name}: no column {field!r}; found {', '.join(columns)}. --field names the text's")
+            raise DataError(f"{name}: no column {field!r}; found {', '.join(columns)}. Name it with --field")
         kind = table.schema_arrow.field(field).type
         if "string" not in str(kind):
-            raise DataError(f"{name}: the column {field!r} holds {kind}; expected text")
+            raise DataError(f"{name}: the column {field!r} contains {kind}; expected text")
         for batch in table.iter_batches(batch_size=256, columns=[field]):
             for text in batch.column(0).to_pylist():
                 buffer += json.dumps({field: text}, ensure_ascii=False).encode() + b"\n"
