@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import elmo as library
-from elmo.run import Run
+from elmo.training.run import Run
 from embedders import assert_refused, command, elmo, environment
 from tasks.road import splits, write_columns, write_elmo, write_vectors
 

@@ -19,12 +19,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from corpora import write_corpus
-from elmo import checkpoint
 from elmo.cli.training import Reporter
 from elmo.model.bilm import BiLM
 from elmo.pretrain import evaluate
 from elmo.pretrain.corpus import Corpus
 from elmo.text.vocabulary import Vocabulary
+from elmo.training import checkpoint
 from elmo.weights import folder
 from elmo.weights.folder import Pretrained
 from embedders import OPTIONS, REFERENCE, WEIGHTS, Finished, assert_refused, elmo, nothing_new_in, pretrained

@@ -13,6 +13,11 @@ from elmo.config import build, check_at_least, check_positive, check_shares, mer
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLMConfig
 
+# The fields that a resumed run may change.
+FREE = (
+    "epochs", "steps", "evaluation", "checkpoints", "device", "kernels", "log_every", "diverged", "tensorboard",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class BatchConfig:

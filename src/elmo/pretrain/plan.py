@@ -1,15 +1,16 @@
-"""What a run will be, said before its first step: its size, its length, and whether it will fit in memory."""
+"""THE PLAN OF A RUN, before its first step: its size, its length, and whether it will fit into memory."""
 
 import math
 from dataclasses import dataclass
 
 import torch
 
-from elmo.model.bilm import BiLM
-from elmo.model.device import memory_available
+from elmo.errors import ConfigError
+from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.softmax import SCORES_AT_ONCE
 from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.streams import Streams
+from elmo.training import memory
 
 # Numbers per token or word, as multiples of a layer's width: counted in the kernels, and compared with what was
 # measured (benchmarks/RESULTS.md).
@@ -19,12 +20,13 @@ OUTPUTS_KEPT = 12  # of D: what a GPU keeps of the top layer in float32, for dro
 GPU_OWN = 1 << 30  # bytes that libraries, graphs of other sizes and the allocator claim of a GPU besides
 CELLS_PLAIN = 22  # of H, that PyTorch keeps by itself in the plain path
 FILTERS_KEPT = 8  # of F, and 4 more for every highway
+GIB = 1 << 30
 OPTIMIZER_COPIES = {"adagrad": 1, "adam": 2, "adamw": 2}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is printed before the first step."""
+    """Sizes, steps and memory; computed before the model exists."""
 
     parameters: int
     softmax_parameters: int
@@ -38,21 +40,37 @@ class Plan:
 
     @classmethod
     def of(
-        cls, config: PretrainConfig, bilm: BiLM, streams: Streams, device: torch.device, processes: int = 1
+        cls,
+        config: PretrainConfig,
+        architecture: BiLMConfig,
+        streams: Streams,
+        device: torch.device,
+        processes: int = 1,
     ) -> "Plan":
-        """The plan of a recipe for this model and text."""
-        assert bilm.config.n_softmax is not None
+        """The plan of a recipe for this architecture and text."""
+        assert architecture.n_softmax is not None
+        with torch.device("meta"):  # its sizes, without its numbers
+            bilm = BiLM(architecture)
         return cls(
             parameters=bilm.n_parameters(),
             softmax_parameters=softmax_parameters(bilm),
             tokens_per_step=config.batch.size * config.batch.unroll,
             steps=config.steps or math.ceil(config.epochs * streams.windows_per_epoch),
             steps_per_epoch=streams.windows_per_epoch,
-            negatives=config.sampled(bilm.config.n_softmax),
+            negatives=config.sampled(architecture.n_softmax),
             device=str(device),
             bytes_needed=bytes_needed(config, bilm, device.type, processes),
-            bytes_available=memory_available(device),
+            bytes_available=memory.available(device),
         )
+
+    def refuse_too_large(self) -> None:
+        """Refuse a run that will not fit into the memory that is available."""
+        if self.bytes_available is not None and self.bytes_needed > self.bytes_available:
+            raise ConfigError(
+                f"the run needs about {self.bytes_needed / GIB:.1f} GiB of memory, and {self.device} has "
+                f"{self.bytes_available / GIB:.1f} GiB available. Raise batch.accumulate, lower batch.size, or choose "
+                f"a smaller preset; --ignore-memory trains anyway"
+            )
 
 
 def softmax_parameters(bilm: BiLM) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.files import replacing
-from elmo.run import Run
+from elmo.training.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
