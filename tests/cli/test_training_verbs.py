@@ -204,7 +204,7 @@ def test_an_interruption_saves_and_says_so(
     assert ended.code == 130
     assert signal.getsignal(number) == before
     last = ended.err.splitlines()[-1]
-    assert last == f"elmo: interrupted; everything is saved in {tmp_path / 'run'}, --resume goes on"
+    assert last == f"elmo: {tmp_path / 'run'}: interrupted after step 3. Use --resume to continue from there"
     assert not (tmp_path / "run" / "model").exists()
     resumed = elmo("pretrain", home / "corpus", tmp_path / "run", "--resume")  # it knows its recipe
     assert resumed.code == 0, resumed.err
@@ -248,7 +248,7 @@ def test_a_resumed_run_may_be_longer(home: Path, tmp_path: Path) -> None:
         (["--set", "model=3"], ["model is 3; expected a table of its fields"]),
         (["--set", "model.share_embedding_softmax=true"], ["needs a word table to share"]),
         (["--config", "none.toml"], ["none.toml: cannot be read (No such file or directory); expected a TOML file"]),
-        (["--resume"], ["run: nothing to resume; train without --resume first"]),
+        (["--resume"], ["run: nothing to resume, no run.json in it. Train without --resume first"]),
     ],
 )
 def test_a_recipe_that_cannot_be_used(more: list[str], parts: list[str], home: Path, tmp_path: Path) -> None:
@@ -288,15 +288,15 @@ def test_a_corpus_that_is_none(verb: str, name: str, parts: list[str], home: Pat
 def test_a_run_that_is_there(home: Path, tmp_path: Path) -> None:
     assert pretrain(home / "corpus", tmp_path / "run").code == 0
     with nothing_new_in(tmp_path):
-        assert_refused(pretrain(home / "corpus", tmp_path / "run"), "run: holds a run already; --resume goes on with")
+        assert_refused(pretrain(home / "corpus", tmp_path / "run"), "run already contains a run. Use --resume to")
         ended = elmo("pretrain", home / "corpus", tmp_path / "run", "--resume", "--set", "seed=3")
-        assert_refused(ended, "was trained with seed 0, not 3; a run is resumed with the recipe it began with")
+        assert_refused(ended, "run: the run was started with seed 0, not 3. Give the same recipe")
 
 
 def test_a_loss_that_is_no_number(home: Path, tmp_path: Path) -> None:
     changes = {"optimizer.learning_rate": 1e38, "optimizer.clip_norm": "none", "steps": 20}
     ended = pretrain(home / "corpus", tmp_path / "run", **changes)
-    assert_ended(ended, "elmo: step ", ": loss ", "in the batch whose first row is ", "lower optimizer.learning_rate")
+    assert_ended(ended, "elmo: step ", ": loss ", "in the batch that begins with ", "lower optimizer.learning_rate")
 
 
 # Text as it is
@@ -503,7 +503,9 @@ def test_finetune_interrupted_in_either_stage(
         ended = elmo("finetune", home / model, home / "corpus", tmp_path / "tuned", *sets())
     assert ended.code == 130
     assert ended.out == ""
-    assert ended.err.endswith(f"elmo: interrupted; everything is saved in {tmp_path / 'tuned'}, --resume goes on\n")
+    done = at - 6 if at > 6 else at
+    message = f"elmo: {tmp_path / 'tuned'}: interrupted after step {done}. Use --resume to continue from there\n"
+    assert ended.err.endswith(message)
     recipe = sets() if said_again else []
     resumed = elmo("finetune", home / model, home / "corpus", tmp_path / "tuned", *recipe, "--resume")
     assert resumed.code == 0, resumed.err
@@ -522,7 +524,7 @@ def test_finetune_refuses_a_run_that_is_there(home: Path, tmp_path: Path) -> Non
     arguments = ("finetune", home / "model", home / "corpus", tmp_path / "tuned", *sets())
     assert elmo(*arguments).code == 0
     with nothing_new_in(tmp_path):
-        assert_refused(elmo(*arguments), "tuned: holds a run already; --resume goes on with it, or give a new name")
+        assert_refused(elmo(*arguments), "tuned already contains a run. Use --resume to continue it, or choose another")
 
 
 # A full disk

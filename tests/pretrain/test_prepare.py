@@ -657,5 +657,5 @@ def die(_: int) -> None:
 
 
 def test_a_process_that_is_killed_is_told_of() -> None:
-    with Jobs(2) as jobs, pytest.raises(ElmoError, match="a process was killed, perhaps for want of memory; the same"):
+    with Jobs(2) as jobs, pytest.raises(ElmoError, match="a process was killed, perhaps for lack of memory; run "):
         list(jobs.map(die, iter(range(3))))

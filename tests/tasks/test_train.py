@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from safetensors.torch import load_file
 
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.tasks import folder
-from elmo.tasks.batches import batches, fraction
+from elmo.tasks.batches import batches, fingerprint, fraction
 from elmo.tasks.ner.model import TASK
 from elmo.tasks.predict import load_task
 from elmo.tasks.task import Example
@@ -108,6 +109,40 @@ def test_a_run_that_was_interrupted_is_the_one_that_was_not(
     ours, theirs = weights(out), weights(tmp_path / "whole")
     assert sorted(ours) == sorted(theirs)
     assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+def test_killed_between_its_first_line_and_its_first_checkpoint(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line is logged once, not twice."""
+    train(files, tmp_path / "whole")
+
+    def killed(self: TaskTraining) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(TaskTraining, "_save", killed)
+        train(files, tmp_path / "run")
+    assert [line["step"] for line in log(tmp_path / "run")] == [1]
+    train(files, tmp_path / "run", resume=True)
+    assert log(tmp_path / "run") == log(tmp_path / "whole")
+
+
+def test_data_have_a_fingerprint() -> None:
+    parts = splits()
+    example = parts["train"][0]
+    others = [
+        {**parts, "train": parts["train"][:-1]},
+        {**parts, "train": [replace(example, gold=()), *parts["train"][1:]]},
+        {**parts, "train": [replace(example, texts=(("Anna",),)), *parts["train"][1:]]},
+        {**parts, "train": [replace(example, texts=(*example.texts, ("Anna",))), *parts["train"][1:]]},
+        {**parts, "train": parts["train"][::-1]},
+        {**parts, "dev": parts["test"], "test": parts["dev"]},
+    ]
+    assert len({fingerprint(some) for some in (parts, *others)}) == len(others) + 1
+    assert fingerprint(parts) == fingerprint({name: list(examples) for name, examples in parts.items()})
+    one, other = ({"train": [Example((("a",),), object())]} for _ in range(2))
+    assert fingerprint(one) == fingerprint(other)  # an address is no content
 
 
 def test_two_seeds_differ_and_one_does_not(files: Path, tmp_path: Path) -> None:
