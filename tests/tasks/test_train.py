@@ -151,6 +151,27 @@ def test_two_seeds_differ_and_one_does_not(files: Path, tmp_path: Path) -> None:
     assert log(tmp_path / "a") == log(tmp_path / "b") != log(tmp_path / "c")
 
 
+@pytest.mark.parametrize("changes", [[], ["inputs.elmo.trainable=true"]], ids=["frozen", "trainable"])
+def test_one_seed_gives_the_same_weights_on_two_threads(changes: list[str], files: Path, tmp_path: Path) -> None:
+    """Gradients of what a batch reads more than once must be summed in a fixed order.
+
+    PyTorch splits a sum over two threads only where it is large, so the sizes are above its limit of 32,768 numbers.
+    """
+    large = ["inputs.characters.filters=512", "train.batch_size=24", "train.epochs=2"]
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for name in "abcd":
+            train(files, tmp_path / name, *large, *changes)
+    finally:
+        torch.set_num_threads(threads)
+    first = weights(tmp_path / "a")
+    for name in "bcd":
+        assert log(tmp_path / name) == log(tmp_path / "a")
+        other = weights(tmp_path / name)
+        assert all(torch.equal(other[tensor], value) for tensor, value in first.items())
+
+
 def test_another_recipe_is_not_resumed(files: Path, tmp_path: Path) -> None:
     train(files, tmp_path / "run", "train.epochs=1")
     train(files, tmp_path / "run", "train.epochs=2", "train.patience=9", resume=True)

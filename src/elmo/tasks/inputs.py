@@ -196,7 +196,9 @@ class Inputs(nn.Module):
         if self.table is not None:
             parts.append(self.dropout(self.table(texts.words)))
         if self.characters is not None and texts.places is not None:
-            parts.append(self.dropout(self.characters(texts.spelled)[texts.places]))
+            # Not `[places]`: its gradient is summed by all of a CPU's threads at once, in any order.
+            spelled = nn.functional.embedding(texts.places, self.characters(texts.spelled))  # (B, T, filters)
+            parts.append(self.dropout(spelled))
         if self.mix_input is not None:
             parts.append(self._mixed(self.mix_input, texts))
         return torch.cat(parts, dim=-1) * texts.mask[..., None]
