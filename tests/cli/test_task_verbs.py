@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import elmo as library
 from elmo.cli.train import _Epochs
+from elmo.files import locked
 from elmo.training.run import Run
 from embedders import Finished, assert_refused, command, elmo, environment, nothing_new_in
 from tasks.road import splits, write_columns, write_elmo, write_vectors
@@ -276,6 +277,14 @@ def test_an_interrupted_training_goes_on(place: Path, tmp_path: Path) -> None:
     ended = elmo("train", *arguments[:3], "--resume", "--set", f"train.epochs={done + 1}")
     assert ended.code == 0, ended.err
     assert [line["step"] for line in Run(tmp_path / "run").metrics()] == list(range(1, done + 2))
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_another_process_that_writes_the_same_run(seeds: int, place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with locked(out), nothing_new_in(tmp_path):
+        ended = train_seeds(place, out, "--seeds", seeds)
+        assert_refused(ended, f"{out}: another process is writing it. Wait until it ends, or choose another name")
 
 
 def interrupt(patched: pytest.MonkeyPatch, at: int) -> None:

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from corpora import write_corpus
 from elmo.cli.training import Reporter
+from elmo.files import locked
 from elmo.model.bilm import BiLM
 from elmo.pretrain import evaluate
 from elmo.pretrain.corpus import Corpus
@@ -309,7 +310,7 @@ def test_tokenised_text_and_a_vocabulary(tmp_path: Path) -> None:
     write_lines(tmp_path / "shards" / "news-00001", second)
     words = ["<S>", "</S>", "<UNK>", *WORDS[:11]]
     vocabulary = write_lines(tmp_path / "vocab.txt", [[word] for word in words])
-    ended = pretrain(tmp_path / "shards", tmp_path / "run", "--vocabulary", vocabulary)
+    ended = pretrain(tmp_path / "shards", tmp_path / "run", "--vocabulary", vocabulary, "--tokenizer", "whitespace")
     assert ended.code == 0, ended.err
     assert (tmp_path / "run" / "model" / "vocabulary.txt").read_text().splitlines() == words
     (folder,) = (tmp_path / "run").glob("corpus-*")
@@ -317,8 +318,51 @@ def test_tokenised_text_and_a_vocabulary(tmp_path: Path) -> None:
     assert not corpus.heldout
     text = [corpus.words[row] for shard in corpus.train for row in corpus.rows(shard)]
     assert text == [word for sentence in [*first, *second] for word in ("<S>", *sentence, "</S>")]
-    again = ("--vocabulary", vocabulary, "--resume", "--set", "steps=7")
+    again = ("--vocabulary", vocabulary, "--tokenizer", "whitespace", "--resume", "--set", "steps=7")
     assert elmo("pretrain", tmp_path / "shards", tmp_path / "run", *again).code == 0
+
+
+RAW = [f"The {k} rates of bank {k % 7} don't rise." for k in range(60)]
+TOKENS = {"whitespace": {"rates", "rise.", "don't"}, "moses": {"rates", "rise", ".", "don", "'t"}}
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+@pytest.mark.parametrize("tokenizer", [None, "moses", "whitespace", "own"])
+def test_text_is_tokenised_as_by_the_other_verbs(verb: str, tokenizer: str | None, home: Path, tmp_path: Path) -> None:
+    """Moses if nothing is said: what `embed`, `score` and `perplexity` read of a text."""
+    (tmp_path / "raw.txt").write_text("".join(f"{line}\n" for line in RAW))
+    (tmp_path / "own.py").write_text("def upper(line):\n    return line.upper().split()\n")
+    name = f"{tmp_path / 'own.py'}:upper" if tokenizer == "own" else tokenizer
+    options = [] if name is None else ["--tokenizer", name]
+    if verb == "pretrain":
+        ended = pretrain(tmp_path / "raw.txt", tmp_path / "run", *options, steps=1)
+    else:
+        ended = elmo("finetune", home / "model", tmp_path / "raw.txt", tmp_path / "run", *sets(steps=1), *options)
+    assert ended.code == 0, ended.err
+    (folder,) = (tmp_path / "run").glob("corpus-*")
+    words = set(Corpus.open(folder).words)
+    assert words >= ({"RATES", "RISE.", "DON'T"} if tokenizer == "own" else TOKENS[tokenizer or "moses"])
+
+
+def test_another_tokenizer_is_another_corpus(tmp_path: Path) -> None:
+    """Also of a run that is resumed, and of a function that was changed."""
+    (tmp_path / "raw.txt").write_text("".join(f"{line}\n" for line in RAW))
+    own = tmp_path / "own.py"
+    own.write_text("def mine(line):\n    return line.split()\n")
+    assert pretrain(tmp_path / "raw.txt", tmp_path / "run", "--tokenizer", f"{own}:mine").code == 0
+    again = ["pretrain", tmp_path / "raw.txt", tmp_path / "run", "--resume"]
+    assert elmo(*again, "--tokenizer", f"{own}:mine").code == 0
+    own.write_text("def mine(line):\n    return line.upper().split()\n")
+    for name in (f"{own}:mine", "moses"):
+        assert_refused(elmo(*again, "--tokenizer", name), "not the corpus that the run in", "was started with")
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune", "perplexity"])
+def test_a_prepared_corpus_is_tokenised(verb: str, home: Path, tmp_path: Path) -> None:
+    model = [home / "model"] if verb != "pretrain" else []
+    out = [tmp_path / "run"] if verb != "perplexity" else []
+    ended = elmo(verb, *model, home / "corpus", *out, "--tokenizer", "moses")
+    assert_refused(ended, "corpus: a prepared corpus, which has its tokenizer; --tokenizer moses is for text and")
 
 
 def test_text_without_a_vocabulary_has_its_own_words(tmp_path: Path) -> None:
@@ -525,6 +569,32 @@ def test_finetune_refuses_a_run_that_is_there(home: Path, tmp_path: Path) -> Non
     assert elmo(*arguments).code == 0
     with nothing_new_in(tmp_path):
         assert_refused(elmo(*arguments), "tuned already contains a run. Use --resume to continue it, or choose another")
+
+
+# Two processes
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+def test_another_process_that_writes_the_same_run(verb: str, home: Path, tmp_path: Path) -> None:
+    model = [home / "model"] if verb == "finetune" else []
+    out = tmp_path / "run"
+    with locked(out), nothing_new_in(tmp_path):
+        ended = elmo(verb, *model, home / "corpus", out, *sets())
+        assert_refused(ended, f"{out}: another process is writing it. Wait until it ends, or choose another name")
+
+
+def test_a_run_owns_its_folder_until_it_ends(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped, seen = Reporter.stepped, []
+
+    def second(self: Reporter, step: int, plan: Any) -> None:
+        stepped(self, step, plan)
+        if not seen:
+            seen.append(elmo("pretrain", home / "corpus", tmp_path / "run", "--resume"))
+
+    monkeypatch.setattr(Reporter, "stepped", second)
+    assert pretrain(home / "corpus", tmp_path / "run").code == 0
+    assert_refused(seen[0], "run: another process is writing it")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 # A full disk
