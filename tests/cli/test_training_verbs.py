@@ -25,7 +25,7 @@ from elmo.model.bilm import BiLM
 from elmo.pretrain import evaluate
 from elmo.pretrain.corpus import Corpus
 from elmo.text.vocabulary import Vocabulary
-from elmo.training import checkpoint
+from elmo.training import checkpoint, memory
 from elmo.weights import folder
 from elmo.weights.folder import Pretrained
 from embedders import OPTIONS, REFERENCE, WEIGHTS, Finished, assert_refused, elmo, nothing_new_in, pretrained
@@ -569,6 +569,20 @@ def test_finetune_refuses_a_run_that_is_there(home: Path, tmp_path: Path) -> Non
     assert elmo(*arguments).code == 0
     with nothing_new_in(tmp_path):
         assert_refused(elmo(*arguments), "tuned already contains a run. Use --resume to continue it, or choose another")
+
+
+# Too little memory
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+def test_a_run_that_will_not_fit(verb: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available", lambda device: 1 << 20)
+    model = [home / "model"] if verb == "finetune" else []
+    arguments = [verb, *model, home / "corpus", tmp_path / "run", *sets(**(MODEL if verb == "pretrain" else {}))]
+    with nothing_new_in(tmp_path):
+        ended = elmo(*arguments)
+        assert_refused(ended, "GiB of memory, and cpu has 0.0 GiB available. Raise batch.accumulate, lower batch.size")
+    assert elmo(*arguments, "--ignore-memory").code == 0
 
 
 # Two processes

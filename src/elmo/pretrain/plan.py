@@ -1,6 +1,7 @@
 """THE PLAN OF A RUN, before its first step: its size, its length, and whether it will fit into memory."""
 
 import math
+import os
 from dataclasses import dataclass
 
 import torch
@@ -13,11 +14,12 @@ from elmo.pretrain.streams import Streams
 from elmo.training import memory
 
 # Numbers per token or word, as multiples of a layer's width: counted in the kernels, and compared with what was
-# measured (benchmarks/RESULTS.md).
+# measured (benchmarks/RESULTS.md, tests/pretrain/test_plan.py).
 CELLS_KEPT = 6  # of H, in every layer until its gradient: four gates, cell, hidden
 CELLS_BACKWARD = 7  # of H, in one layer at a time: the gates' gradients and their copies; a GPU has them in their place
 OUTPUTS_KEPT = 12  # of D: what a GPU keeps of the top layer in float32, for dropout and softmax
-GPU_OWN = 1 << 30  # bytes that libraries, graphs of other sizes and the allocator claim of a GPU besides
+GPU_OWN = 1 << 30  # bytes that libraries, graphs of other sizes and the allocator use of a GPU besides
+CPU_OWN = 160 << 20  # bytes that libraries and the allocator use of main memory besides
 CELLS_PLAIN = 22  # of H, that PyTorch keeps by itself in the plain path
 FILTERS_KEPT = 8  # of F, and 4 more for every highway
 GIB = 1 << 30
@@ -60,7 +62,7 @@ class Plan:
             negatives=config.sampled(architecture.n_softmax),
             device=str(device),
             bytes_needed=bytes_needed(config, bilm, device.type, processes),
-            bytes_available=memory.available(device),
+            bytes_available=_available(device),
         )
 
     def refuse_too_large(self) -> None:
@@ -73,13 +75,21 @@ class Plan:
             )
 
 
+def _available(device: torch.device) -> int | None:
+    """Bytes available to this process: the processes of one machine share its main memory."""
+    found = memory.available(device)
+    if found is None or device.type != "cpu":
+        return found
+    return found // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
 def softmax_parameters(bilm: BiLM) -> int:
-    """How many numbers the softmax has of its own."""
+    """The number of parameters that only the softmax has."""
     return sum(p.numel() for p in bilm.softmax.parameters()) if bilm.softmax is not None else 0
 
 
 def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int = 1) -> int:
-    """An estimate for one process: weights, gradients, the optimiser's state, and what one part of a batch keeps."""
+    """An estimate for one process: weights, gradients, optimizer state, and what one part of a batch keeps."""
     tables = softmax_parameters(bilm)
     weights = sum(p.numel() for p in bilm.parameters()) - tables
     copies = 2 + OPTIMIZER_COPIES[config.optimizer.name]
@@ -90,7 +100,9 @@ def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int
     low = 2 if gpu and config.precision == "bfloat16" else 4  # bytes of what enters a product
     each = 4 * CELLS_PLAIN if plain else 4 + low * (CELLS_KEPT - 1) if gpu else 4 * CELLS_KEPT
     kept = tokens * lstm.n_layers * (each * lstm.dim + 6 * low * lstm.projection_dim)
-    if gpu:
+    if not gpu:
+        kept += CPU_OWN
+    else:
         kept += 4 * tokens * OUTPUTS_KEPT * lstm.projection_dim + GPU_OWN
         copies += 2  # graphs of other sizes have gradients of their own
     if cnn is not None:
