@@ -1,4 +1,4 @@
-"""The memory that a run needs: estimated near what it uses, and refused before the first step if there is too little."""
+"""The memory that a run needs: estimated near what it uses, and refused before the first step if it will not fit."""
 
 import os
 import subprocess

@@ -124,7 +124,7 @@ def test_a_bad_line_is_named(bad: str, message: str, tmp_path: Path) -> None:
 def test_what_is_not_utf8_is_named(tmp_path: Path) -> None:
     path = tmp_path / "dev.jsonl"
     path.write_bytes(line().encode() + b'\n{"gold_label": "\xff"}\n')
-    with pytest.raises(DataError, match=re.escape(f"{path}:2: found byte 0xff at column 17; expected UTF-8")):
+    with pytest.raises(DataError, match=re.escape(f"{path}: line 2 is not UTF-8 (byte 17 is 0xff)")):
         data.read_file(path)
 
 

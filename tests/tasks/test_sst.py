@@ -137,7 +137,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=re.escape(f"{tmp_path}: none of train.txt, dev.txt, test.txt in it")):
         data.read(tmp_path)
     (tmp_path / "test.txt").write_bytes(b"(2 caf\xe9)\n")
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'test.txt'}: not UTF-8 at byte 7")):
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'test.txt'}: line 1 is not UTF-8 (byte 7")):
         data.read(tmp_path)
     with pytest.raises(DataError, match=re.escape(f"{tmp_path}: cannot be read (Is a directory)")):
         data.read_file(tmp_path, phrases=True)

@@ -176,7 +176,7 @@ def test_a_damaged_record_is_named(text: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[]", "{}", '{"task": "ner", "config": {}}'])
 def test_a_record_of_something_else(text: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(text)
-    with pytest.raises(DataError, match=r"run\.json: not the record of a run of this version"):
+    with pytest.raises(DataError, match=r"run\.json: not the record of a run"):
         Run(tmp_path).resume(request())
 
 

@@ -98,6 +98,9 @@ class Run:
         """The config that a run of this task began with: what a resumed run starts from."""
         self.refuse_nothing()
         record = self.record
+        kinds = {"task": str, "sources": dict, "config": dict}
+        if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
+            raise DataError(f"{self.folder / RECORD}: not the record of a run of this version. Choose another folder")
         if record["task"] != task:
             raise ConfigError(f"{self.folder} contains a run of {record['task']}, not of {task}. Choose another folder")
         config: dict[str, Any] = record["config"]
@@ -149,10 +152,8 @@ class Run:
             record = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise DataError(f"{path}: damaged ({error}). Restore it, or choose another folder") from None
-        if not isinstance(record, dict) or not all(
-            isinstance(record.get(name), kind) for name, kind in (("task", str), ("sources", dict), ("config", dict))
-        ):
-            raise DataError(f"{path}: not the record of a run of this version. Choose another folder")
+        if not isinstance(record, dict):
+            raise DataError(f"{path}: not the record of a run. Choose another folder")
         return record
 
     def add(self, **facts: Any) -> None:
@@ -204,7 +205,10 @@ class Run:
         """Write the result as `model/`; an older one is removed when the new one is complete."""
         path = self.folder / MODEL
         with new_folder(path) as temporary:
-            fill(temporary)
+            try:
+                fill(temporary)
+            except DataError as error:  # the user does not know the temporary name
+                raise DataError(str(error).replace(str(temporary), str(path))) from None
             if path.exists():
                 shutil.rmtree(path)
         return path
