@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 import elmo
-from elmo.cli import app
+from elmo.embed.embed_file import embed_file
 
 # Four senses of one word (1, 2, 3, 4), and sentences in which its neighbours are looked for.
 WORD = "play"
@@ -112,7 +112,8 @@ def to_a_file(model: str | None) -> None:
         text.write_text("\n".join(QUERIES + SENTENCES) + "\n", encoding="utf-8")
         chosen = ["--model", model] if model else []
         print("  $", *["elmo", "embed", text.name, vectors.name, *chosen])
-        app(["embed", str(text), str(vectors), *chosen], standalone_mode=False)
+        done = embed_file(text, vectors, model or "english")
+        print(f"  {done.sentences} sentences, {done.tokens} tokens")
         with h5py.File(vectors) as file:
             print(f'  vectors.hdf5 ({vectors.stat().st_size:,} bytes): "0" {file["0"].shape}, "1" {file["1"].shape}, …')
 

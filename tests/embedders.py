@@ -133,12 +133,23 @@ class Finished(NamedTuple):
     err: str
 
 
+class Pipe(io.RawIOBase):
+    """Gives the lines of an iterable one by one, as a pipe does whose writer is slow."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self._lines = iter(lines)
+
+    def read(self, size: int = -1) -> bytes:
+        """The next line, however much was asked for."""
+        return next(self._lines, b"")
+
+
 def elmo(*arguments: object, stdin: Iterable[bytes] = ()) -> Finished:
     """The command `elmo` in this process; standard input gives the lines of `stdin`."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with (
         patch.object(sys, "argv", ["elmo", *map(str, arguments)]),
-        patch.object(sys, "stdin", SimpleNamespace(buffer=stdin)),
+        patch.object(sys, "stdin", SimpleNamespace(buffer=Pipe(stdin))),
         redirect_stdout(out),
         redirect_stderr(err),
     ):

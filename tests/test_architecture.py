@@ -13,7 +13,7 @@ ALLOWED = {
     "config": {"errors"},
     "training": {"errors", "files", "config"},
     "packaged": set(),
-    "text": {"errors"},
+    "text": {"errors", "files"},
     "model": {"errors"},
     "weights": {"errors", "files", "config", "packaged", "text", "model"},
     "embed": {"errors", "files", "packaged", "text", "model", "weights"},
@@ -22,7 +22,7 @@ ALLOWED = {
     "cli": {
         "errors", "files", "config", "packaged", "training", "text", "model", "weights", "embed", "pretrain", "tasks",
     },
-    "__init__": {"model", "embed", "tasks"},
+    "__init__": {"errors", "model", "embed", "tasks"},
     "__main__": {"cli"},
 }
 

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from elmo.embed.embedder import Embedder, load
+    from elmo.errors import ConfigError, DataError, ElmoError, WeightsError
     from elmo.model.bilm import BiLM, BiLMConfig
     from elmo.model.elmo import Elmo
     from elmo.model.scalar_mix import ScalarMix
@@ -23,9 +24,26 @@ _HOMES = {
     "BiLM": "elmo.model.bilm",
     "BiLMConfig": "elmo.model.bilm",
     "ScalarMix": "elmo.model.scalar_mix",
+    "ElmoError": "elmo.errors",
+    "ConfigError": "elmo.errors",
+    "DataError": "elmo.errors",
+    "WeightsError": "elmo.errors",
 }
 
-__all__ = ["BiLM", "BiLMConfig", "Elmo", "Embedder", "ScalarMix", "__version__", "load", "load_task"]
+__all__ = [
+    "BiLM",
+    "BiLMConfig",
+    "ConfigError",
+    "DataError",
+    "Elmo",
+    "ElmoError",
+    "Embedder",
+    "ScalarMix",
+    "WeightsError",
+    "__version__",
+    "load",
+    "load_task",
+]
 
 
 def __getattr__(name: str) -> object:

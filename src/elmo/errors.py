@@ -18,3 +18,10 @@ class DataError(ElmoError):
 
 class WeightsError(ElmoError):
     """Model files that are missing, damaged, or do not belong together."""
+
+
+def no_softmax(model: object) -> WeightsError:
+    """The error for a model that cannot predict words."""
+    return WeightsError(
+        f"{model}: has no softmax, so it predicts no words; published HDF5 files have none. `elmo finetune` trains one"
+    )

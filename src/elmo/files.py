@@ -94,8 +94,12 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def refuse_existing(path: Path) -> None:
-    """Nothing a user made is overwritten."""
-    if path.exists():
+    """Refuse an output that exists: nothing a user made is overwritten."""
+    try:
+        exists = path.exists()
+    except OSError as error:  # a name that is too long, a folder that may not be searched
+        raise write_error(path, error) from error
+    if exists:
         raise DataError(f"{path}: exists already; give another name, or remove it first")
 
 

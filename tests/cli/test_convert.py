@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import elmo as library
+from elmo.files import locked
 from elmo.weights.folder import Pretrained
 from embedders import (
     LINES,
@@ -66,7 +67,7 @@ def test_half_the_size_and_nearly_the_same_vectors(tmp_path: Path) -> None:
 def test_float16_has_no_place_in_the_published_format(tmp_path: Path) -> None:
     _, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
     result = elmo("convert", weights, tmp_path / "other" / "half.hdf5", "--float16")
-    assert_refused(result, str(tmp_path / "other" / "half.hdf5"), "--float16 goes with a folder")
+    assert_refused(result, str(tmp_path / "other" / "half.hdf5"), "--float16 is for a folder")
 
 
 def test_a_converted_model_embeds_alike(tmp_path: Path) -> None:
@@ -154,16 +155,16 @@ def test_token_embeddings_are_a_file(tmp_path: Path) -> None:
     (tmp_path / "words.txt").write_text("\n".join(WORDS), encoding="utf-8")
     with nothing_new_in(tmp_path):
         ended = elmo("convert", folder, tmp_path / "table", "--vocabulary", tmp_path / "words.txt")
-    assert_refused(ended, f"{tmp_path / 'table'}: token embeddings are an .hdf5 file; give a name that ends so")
+    assert_refused(ended, f"{tmp_path / 'table'}: token embeddings are an .hdf5 file; give a name that ends in .hdf5")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (None, "cannot read the vocabulary (No such file or directory)"),
+        (None, "cannot be read (No such file or directory)"),
         (b"cat\n", "<S>, </S>, <UNK> not among its 1 words; a vocabulary begins with the lines <S>, </S>, <UNK>"),
-        (b"<S>\n</S>\n<UNK>\ncat\ncat\n", "'cat' stands there more than once; each word needs one line"),
-        (b"<S>\n</S>\n<UNK>\nna\xefve\n", "not UTF-8 at byte 18; save the vocabulary as UTF-8"),
+        (b"<S>\n</S>\n<UNK>\ncat\ncat\n", "'cat' is there more than once; each word needs one line"),
+        (b"<S>\n</S>\n<UNK>\nna\xefve\n", "line 4 is not UTF-8 (byte 3 is 0xef); convert the file first"),
     ],
 )
 def test_a_vocabulary_that_is_none_is_refused(words: bytes | None, message: str, tmp_path: Path) -> None:
@@ -196,3 +197,12 @@ def test_a_disk_that_is_really_full_is_one_line(output: str, tmp_path: Path) -> 
     ended = on_a_disk_of("12k", disk, "convert", folder, disk / output)  # of 14 kB
     assert ended.out == ""
     assert_refused(ended, f"{disk / output}: the disk is full; nothing was put in its place.")
+
+
+@pytest.mark.parametrize("name", ["folder", "new.hdf5"])
+def test_another_process_that_writes_the_output(name: str, tmp_path: Path) -> None:
+    model, output = write_model(tmp_path / "model"), tmp_path / name
+    with locked(output), nothing_new_in(tmp_path):
+        ended = elmo("convert", model, output)
+    assert_refused(ended, f"{output}: another process is writing it. Wait until it ends, or choose another name")
+    assert elmo("convert", model, output).code == 0

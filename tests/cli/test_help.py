@@ -1,5 +1,7 @@
 """Every example of `--help` is run; asking for help costs no torch."""
 
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -115,6 +117,75 @@ def test_every_verb_and_every_option_is_explained() -> None:
         *("--batch-tokens", "--device", "--resume", "--forget-sentences"),
     ):
         assert option in shown
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_screens_are_plain(verb: str) -> None:
+    shown = elmo(verb, "-h")
+    assert shown.code == 0
+    assert shown == elmo(verb, "--help")
+    screen = shown.out
+    usage, options = screen.splitlines()[0], screen.partition("\nOptions:")[2]
+    arguments = screen.partition("\nArguments:")[2].partition("\nOptions:")[0]
+    assert re.fullmatch(r"Usage: .+ \w+ \[OPTIONS\]( \[?[A-Z]+(\.\.\.)?\]?)+", usage), usage
+    for line in arguments.splitlines():
+        assert re.match(r"(  \[?[A-Z]+(\.\.\.)?( OUTPUT)?\]?  )|    |$", line), line
+    for line in options.splitlines():
+        name = re.match(r"  (-\S.*?)(  |$)", line)
+        assert name is None or re.fullmatch(r"(-\w, )?--[\w-]+( / --[\w-]+)?( [A-Z][A-Z.=:]*)?", name[1]), line
+    assert "x>=" not in screen
+    assert "[]" not in screen
+
+
+def test_a_missing_argument_is_named() -> None:
+    for arguments, missing in (
+        (["prepare", "one.txt"], "Missing argument 'OUTPUT'"),
+        (["prepare"], "Missing argument 'TEXTS... OUTPUT'"),
+        (["embed", "one.txt"], "Missing argument 'OUTPUT'"),
+        (["convert"], "Missing argument 'MODEL'"),
+    ):
+        ended = elmo(*arguments)
+        assert (ended.code, ended.out) == (2, "")
+        assert missing in ended.err
+
+
+def test_the_shell_completes_verbs_and_options() -> None:
+    completed = {}
+    for words, number in (("elmo em", "1"), ("elmo embed --tok", "2")):
+        ended = subprocess.run(
+            ["elmo"],
+            env=environment(_ELMO_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=number),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        completed[words] = ended.stdout.split()
+    assert completed == {"elmo em": ["embed"], "elmo embed --tok": ["--tokenized"]}
+
+
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write_published(tmp_path, OPTIONS, WEIGHTS)
+    assert elmo("info", "~/weights.hdf5").code == 0
+    (tmp_path / "in.txt").write_text("one\n")
+    assert elmo("embed", "~/in.txt", "~/out.npz", "--model=~/weights.hdf5").code == 0
+    assert (tmp_path / "out.npz").exists()
+    assert elmo("convert", "~/weights.hdf5", "~/new").code == 0
+    assert (tmp_path / "new").is_dir()
+
+
+def test_standard_output_that_is_full_or_closed() -> None:
+    start = [sys.executable, "-m", "elmo", "embed", "--help"]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(start, stdout=full, stderr=subprocess.PIPE, env=environment(), timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr == b"elmo: standard output: cannot be written (No space left on device)\n"
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(start, stdout=writing, stderr=subprocess.PIPE, env=environment(), timeout=60, check=False)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, b"")
 
 
 def test_the_version_is_that_of_the_package() -> None:

@@ -39,7 +39,7 @@ def test_a_folder_is_described(tmp_path: Path) -> None:
         "LSTMs": "2 directions × 2, cell 12, clip 3, projection 5, clip 3, skip connections",
         "layers": "3 of 10",
         "parameters": f"{parameters:,}",
-        "vocabulary": "none: any word is spelled",
+        "vocabulary": "none: words are read as characters",
         "warm state": "stored",
         "files": "\n".join(f"{file} ({file.stat().st_size:,} bytes)" for file in files),
     }
@@ -57,7 +57,7 @@ def test_parameters_and_layers_are_those_of_the_options(variant: str | int, tmp_
     assert shown["LSTMs"].endswith("no skip connections") != lstm["use_skip_connections"]
     assert (f"cell {lstm['dim']}, no clip" in shown["LSTMs"]) == (not lstm.get("cell_clip"))
     assert f"{options['char_cnn'].get('n_highway') or 0} highway" in shown["tokens"]
-    assert shown["warm state"] == "computed when asked for"
+    assert shown["warm state"] == "computed when it is first used"
     assert f"{path} ({path.stat().st_size:,} bytes)" in shown["files"]
 
 

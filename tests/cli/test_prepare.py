@@ -129,7 +129,7 @@ def test_a_held_out_text_that_is_known_in_part_is_told_of(text: Path, tmp_path: 
         (["--vocab-size", 9, "--min-count", 2], "vocab_size and min_count each say what the vocabulary is"),
         (["--heldout", "2"], "heldout is 2; expected a share below 1, such as 0.5%, or a text file"),
         (["--heldout", "none.txt"], "none.txt: not found; expected a text file"),
-        (["--vocabulary", "none.txt"], "none.txt: cannot read the vocabulary (No such file or directory)"),
+        (["--vocabulary", "none.txt"], "none.txt: cannot be read (No such file or directory)"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(
@@ -215,7 +215,7 @@ def test_a_stopped_run_goes_on_and_ends_in_the_same_files(
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 130
-        assert err == "elmo: interrupted; the same command goes on where it was\n"
+        assert err == "elmo: interrupted; run the same command again to continue\n"
     deadline = time.monotonic() + 20
     while any(map(running, workers)):
         assert time.monotonic() < deadline, "a worker outlives the run"

@@ -1,5 +1,6 @@
 """`elmo score`: what it prints, what it writes, what it refuses."""
 
+import gzip
 import json
 import math
 import os
@@ -15,6 +16,8 @@ import torch
 from sacremoses import MosesTokenizer
 
 import elmo as library
+from elmo.embed.score_file import score_file
+from elmo.files import locked
 from elmo.model.bilm import BiLM
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights.folder import Pretrained, write
@@ -235,7 +238,53 @@ def test_who_reads_only_the_first_lines_gets_them(model: Path, tmp_path: Path) -
     assert b"Traceback" not in ended.stderr
 
 
+def test_a_dash_is_standard_output(lines: Path, model: Path, tmp_path: Path) -> None:
+    with nothing_new_in(tmp_path):
+        assert score(lines, "-m", model, "--output", "-") == score(lines, "-m", model)
+    assert not Path("-").exists()
+
+
+def test_standard_output_that_is_full_is_one_line(lines: Path, model: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            command("score", lines, "-m", model),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            timeout=120,
+            check=False,
+        )
+    assert ended.returncode == 2
+    assert ended.stderr == b"elmo: standard output: cannot be written (No space left on device)\n"
+
+
+def test_a_byte_order_mark_and_a_compressed_file(lines: Path, model: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "sentences.txt.gz"
+    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + lines.read_bytes()))
+    assert score(packed, "-m", model).out == score(lines, "-m", model).out
+
+
+def test_the_library_call_does_what_the_command_does(lines: Path, model: Path, tmp_path: Path) -> None:
+    totals = score_file(lines, tmp_path / "out.jsonl", model, device="cpu")
+    ended = score(lines, "-m", model)
+    assert (tmp_path / "out.jsonl").read_text(encoding="utf-8") == ended.out
+    assert f"{lines}: {totals}\n" == ended.err
+
+
 # What is refused
+
+
+def test_another_process_that_writes_the_output(lines: Path, model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.jsonl"
+    with locked(output):
+        ended = score(lines, "-m", model, "--output", output)
+    assert_refused(ended, f"{output}: another process is writing it. Wait until it ends, or choose another name")
+    assert score(lines, "-m", model, "--output", output).code == 0
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_read(lines: Path, tmp_path: Path) -> None:
+    ended = score(lines, "-m", tmp_path / "no-model", "--output", lines / "out.jsonl")
+    assert_refused(ended, f"{lines / 'out.jsonl'}: cannot be written (File exists)")
 
 
 def test_a_model_without_softmax_says_where_to_get_one(lines: Path, tmp_path: Path) -> None:
@@ -261,6 +310,11 @@ def test_a_line_that_is_not_utf_8_is_named_and_no_file_is_left(model: Path, tmp_
     with nothing_new_in(tmp_path):
         ended = score(path, "-m", model, "--output", tmp_path / "out.jsonl")
     assert_refused(ended, f"{path}: line 2 is not UTF-8 (byte 3 is 0xef); convert the file first, e.g. with iconv")
+
+
+def test_a_line_that_is_too_long_is_named(lines: Path, model: Path) -> None:
+    ended = score(lines, "-m", model, "--max-sentence-tokens", 3)
+    assert_refused(ended, f"{lines}: line 1 has {len(TOKENS[0])} tokens; expected at most 3. Write one")
 
 
 @pytest.mark.parametrize(

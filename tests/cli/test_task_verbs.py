@@ -90,11 +90,13 @@ def test_predict_text_and_json_lines(tagger: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("Anna left for Lima.\n\nBela saw Oslo.\n", encoding="utf-8")
     (tmp_path / "items.jsonl").write_text('{"tokens": ["Anna", "left", "for", "Lima", "."]}\n["Bela"]\n')
     text = [json.loads(line) for line in elmo("predict", tagger, tmp_path / "text.txt").out.splitlines()]
+    assert text.pop(1) == {"line": 2, "blank": True}
+    assert [line.pop("line") for line in text] == [1, 3]
     assert [line["tokens"] for line in text] == [["Anna", "left", "for", "Lima", "."], ["Bela", "saw", "Oslo", "."]]
     ended = elmo("predict", tagger, tmp_path / "items.jsonl", "--output", tmp_path / "out.jsonl")
     assert (ended.code, ended.out) == (0, "")
     items = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert items[0] == text[0]
+    assert items[0] == {"line": 1, **text[0]}
     assert items[1]["tokens"] == ["Bela"]
     loaded = library.load_task(tagger, "cpu")
     assert loaded.predict(["Anna left for Lima.", "Bela saw Oslo."]) == text

@@ -388,7 +388,7 @@ def test_another_text_is_not_the_one_before(tmp_path: Path) -> None:
     [
         (["<S>", "</S>", *WORDS[:5]], ["vocab.txt: <UNK> not among its 7 words; a vocabulary begins with the lines"]),
         (["<S>", "</S>", *WORDS[:5], "<UNK>"], ["vocab.txt: begins with <S>, </S>, word0; expected <S>, </S>, <UNK>"]),
-        (["<S>", "</S>", "<UNK>", "word0", "word1", "word0"], ["vocab.txt: 'word0' stands there more than once"]),
+        (["<S>", "</S>", "<UNK>", "word0", "word1", "word0"], ["vocab.txt: 'word0' is there more than once"]),
         (["<S>", "</S>", "<UNK>", *WORDS[::-1]], ["vocab.txt: not in the order of falling counts"]),
         ([], ["vocab.txt: <S>, </S>, <UNK> not among its 0 words"]),
     ],
@@ -403,7 +403,7 @@ def test_a_vocabulary_that_is_not_utf8(tmp_path: Path) -> None:
     text = write_lines(tmp_path / "text.txt", random_text(1, 60))
     (tmp_path / "vocab.txt").write_bytes(b"<S>\n</S>\n<UNK>\ncaf\xe9\n")
     ended = pretrain(text, tmp_path / "run", "--vocabulary", tmp_path / "vocab.txt")
-    assert_refused(ended, "vocab.txt: not UTF-8 at byte 19; save the vocabulary as UTF-8")
+    assert_refused(ended, "vocab.txt: line 4 is not UTF-8 (byte 4 is 0xe9); convert the file first")
 
 
 # elmo perplexity

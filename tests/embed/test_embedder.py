@@ -484,6 +484,39 @@ def test_the_model_knows_its_sizes(model: elmo.Embedder) -> None:
     assert not any(parameter.requires_grad for parameter in model.bilm.parameters())
 
 
+def test_it_says_what_it_is(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model")
+    rest = f"3 layers of {DIM}, 3,614 parameters"
+    assert sum(weight.size for weight in WEIGHTS.values()) == 3614
+    assert repr(elmo.load(folder, device="cpu")) == f"Embedder({str(folder)!r}, {rest}, float32 on cpu)"
+    assert repr(embedder(precision="bfloat16")) == f"Embedder({rest}, bfloat16 on cpu)"
+    assert elmo.load(folder, device="cpu").name == str(folder)
+    assert embedder().name is None
+
+
+def test_it_is_moved_to_a_device() -> None:
+    model = embedder()
+    before = list(model.embed(SENTENCES, state="carried", batch_size=4))
+    assert model.to("cpu") is model
+    assert model.to(torch.device("cpu")).device == torch.device("cpu")
+    assert_fresh(list(model.embed(SENTENCES)), SENTENCES)
+    again = embedder()
+    assert_same_bits(list(again.embed(SENTENCES, state="carried", batch_size=4)), before)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta"])
+def test_it_is_not_moved_to_a_device_that_is_not_there(device: str, model: elmo.Embedder) -> None:
+    with pytest.raises(ConfigError) as error:
+        model.to(device)
+    assert str(error.value).startswith(f"device {device!r} is not available; on this machine: auto, cpu")
+    assert_fresh(list(model.embed(SENTENCES)), SENTENCES)
+
+
+def test_errors_have_public_names() -> None:
+    assert (elmo.ElmoError, elmo.ConfigError, elmo.DataError) == (ElmoError, ConfigError, DataError)
+    assert issubclass(elmo.WeightsError, elmo.ElmoError)
+
+
 def test_bfloat16_is_near_single_precision(model: elmo.Embedder) -> None:
     brief = embedder(precision="bfloat16")
     worst = 0.0
@@ -509,8 +542,9 @@ def test_mistakes_are_refused_before_a_sentence_is_read(model: elmo.Embedder) ->
         ({"state": "cold"}, "state is 'cold'; expected one of fresh, carried, warm"),
         ({"dtype": "float8"}, "dtype is 'float8'; expected one of float32, float16"),
         ({"layers": 7}, "layers is 7; this model has 3: expected all, top, average, 0 to 2, or a list of 3 weights"),
-        ({"batch_tokens": 0}, "batch_tokens and batch_size must be positive"),
-        ({"state": "carried", "batch_size": 0}, "batch_tokens and batch_size must be positive"),
+        ({"batch_tokens": 0}, "batch_tokens is 0; expected 1 or more"),
+        ({"state": "carried", "batch_size": 0}, "batch_size is 0; expected 1 or more"),
+        ({"max_sentence_tokens": 0}, "max_sentence_tokens is 0; expected 1 or more, or None for no limit"),
     ]:
         with pytest.raises(ConfigError) as error:
             model.embed(stream, **wrong)

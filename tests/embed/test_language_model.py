@@ -359,7 +359,7 @@ def test_a_batch_that_memory_does_not_hold_is_halved(
     monkeypatch.setattr(model.bilm, "log_probabilities", little_memory)
     for scores, sentence in zip(model.score_all(SENTENCES), SENTENCES, strict=True):
         assert_scores(scores, known, sentence)
-    assert "out of memory: a batch of 5 sentences is halved" in caplog.text
+    assert "out of memory: a batch of 7 sentences is halved" in caplog.text
 
 
 def test_training_the_bilm_changes_its_scores() -> None:
@@ -546,3 +546,13 @@ def test_published_files_of_two_directions_are_no_model_of_one(tmp_path: Path) -
     options, weights = write_published(tmp_path, {**OPTIONS, "bidirectional": False}, WEIGHTS)
     with pytest.raises(WeightsError, match=r"'RNN_1/.*' is not in options\.json\. Are the two files"):
         bilm_tf.read(options, weights)
+
+
+def test_a_sentence_that_is_too_long_is_not_scored() -> None:
+    model = Known("characters").embedder()
+    for call in (model.score, lambda sentence, **limit: list(model.score_all([sentence], **limit))):
+        with pytest.raises(DataError, match=r"^sentence 0 has 4 tokens; expected at most 3\."):
+            call(["the"] * 4, max_sentence_tokens=3)
+        call(["the"] * 4, max_sentence_tokens=4)
+    with pytest.raises(DataError, match=r"^sentence 0 has 100,001 tokens; expected at most 100,000\."):
+        model.score(["the"] * 100_001)

@@ -250,7 +250,9 @@ def test_an_unfinished_run_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error, nothing_new_in(tmp_path):
         Store(tmp_path / "out.hdf5", SETTINGS)
     part = tmp_path / "out.hdf5.part"
-    assert str(error.value) == f"{part}: an unfinished run; --resume goes on with it, or remove it to start anew"
+    assert str(error.value) == (
+        f"{part}: contains an unfinished run. Use --resume to continue it, or remove it to start over"
+    )
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -347,8 +349,10 @@ def test_another_error_of_the_system_is_told(tmp_path: Path, monkeypatch: pytest
     store = Store(tmp_path / "out.hdf5", SETTINGS)
     fill(store)
     monkeypatch.setattr(os, "fsync", raising(OSError(errno.EIO, "Input/output error")))
-    with pytest.raises(DataError, match=r"settings\.json: cannot be written \(Input/output error\)$"):
+    with pytest.raises(DataError, match=r"0\.npy: cannot be written \(Input/output error\)$"):
         store.flush()
+    with pytest.raises(DataError, match=r"settings\.json: cannot be written \(Input/output error\)$"):
+        Store(tmp_path / "other.hdf5", SETTINGS)  # before anything is computed
 
 
 def test_a_removed_run_starts_anew(tmp_path: Path) -> None:

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from elmo.embed.embedder import Embedder
+from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
 from elmo.model.elmo import Elmo
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights import bilm_tf
+from elmo.weights.folder import Pretrained
 from models import ids_of, published, small, write_datasets, write_published
 from numpy_reference import Reference, l2, layer_norm_whole_batch, scalar_mix
 
@@ -108,6 +111,53 @@ def test_a_trainable_bilm_has_gradients_down_to_the_characters(model: tuple[BiLM
     in_the_text = {byte + 1 for sentence in SENTENCES for word in sentence for byte in word.encode()}
     assert used <= in_the_text | {257, 258, 259, 260, 261}  # the boundaries are read, and the text around them
     assert len(used & in_the_text) > 5
+
+
+@pytest.mark.parametrize("order", ["trainable first", "frozen first"])
+def test_frozen_and_trainable_ones_share_a_bilm_and_each_does_as_it_was_asked(
+    model: tuple[BiLM, Reference], order: str
+) -> None:
+    bilm, _ = model
+    made = {trainable: Elmo(bilm, dropout=0.0, trainable=trainable) for trainable in (True, False)[:: _step(order)]}
+    Embedder(Pretrained(bilm))  # nor does this one freeze it
+    ids = ids_of(bilm, SENTENCES)
+    made[False](ids).representations[0].square().sum().backward()
+    assert all(parameter.grad is None for parameter in bilm.parameters())
+    made[True](ids).representations[0].square().sum().backward()
+    assert [name for name, parameter in bilm.named_parameters() if parameter.grad is None] == []
+
+
+def _step(order: str) -> int:
+    return 1 if order == "trainable first" else -1
+
+
+def test_parameters_that_a_user_freezes_stay_frozen(model: tuple[BiLM, Reference]) -> None:
+    bilm, _ = model
+    elmo = Elmo(bilm, trainable=True)
+    bilm.token_encoder.requires_grad_(False)
+    elmo(ids_of(bilm, SENTENCES)).representations[0].square().sum().backward()
+    assert all(parameter.grad is None for parameter in bilm.token_encoder.parameters())
+    assert all(parameter.grad is not None for parameter in bilm.lstms.parameters())
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+def test_an_embedder_is_taken_for_its_bilm(model: tuple[BiLM, Reference], trainable: bool) -> None:
+    bilm, reference = model
+    elmo = Elmo(Embedder(Pretrained(bilm)), dropout=0.0, trainable=trainable)
+    assert elmo.bilm is bilm
+    representation = elmo(ids_of(bilm, SENTENCES)).representations[0]
+    np.testing.assert_allclose(representation[2].detach(), layers_of(reference)[2].mean(axis=0), atol=1e-5)
+    representation.sum().backward()
+    assert any(parameter.grad is not None for parameter in bilm.parameters()) == trainable
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [("english", "str"), (torch.nn.Linear(2, 2), "Linear"), (None, "NoneType")]
+)
+def test_what_has_no_bilm_is_refused(given: object, found: str) -> None:
+    message = rf"^Elmo\(\) was given a {found}; expected a BiLM, or the Embedder that elmo.load\(\) returns$"
+    with pytest.raises(ConfigError, match=message):
+        Elmo(given)
 
 
 def test_frozen_and_trainable_give_the_same(tmp_path: Path) -> None:

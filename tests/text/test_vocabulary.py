@@ -73,19 +73,25 @@ def test_an_empty_file_misses_all_three(tmp_path: Path) -> None:
 
 def test_a_word_that_stands_twice_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "words.txt", "\n".join([*WORDS, "a", "b", "a", "c"]))
-    with pytest.raises(DataError, match=r"words\.txt: 'a' stands there more than once; each word needs one line"):
+    with pytest.raises(DataError, match=r"words\.txt: 'a' is there more than once; each word needs one line"):
         Vocabulary.read(path)
 
 
 def test_a_file_in_another_encoding_is_refused_with_the_byte(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     path.write_bytes("<S>\n</S>\n<UNK>\ncafé\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"words\.txt: not UTF-8 at byte 19; save the vocabulary as UTF-8"):
+    with pytest.raises(DataError, match=r"words\.txt: line 4 is not UTF-8 \(byte 4 is 0xe9\); convert the file first"):
         Vocabulary.read(path)
 
 
+def test_a_byte_order_mark_and_windows_line_ends_are_no_part_of_the_words(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_bytes(b"\xef\xbb\xbf<S>\r\n</S>\r\n<UNK>\r\nthe\r\n")
+    assert Vocabulary.read(path).words == ["<S>", "</S>", "<UNK>", "the"]
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"words\.txt: cannot read the vocabulary \(No such file or directory\)"):
+    with pytest.raises(DataError, match=r"words\.txt: cannot be read \(No such file or directory\)"):
         Vocabulary.read(tmp_path / "words.txt")
 
 

@@ -195,6 +195,20 @@ def test_other_number_formats_are_read_as_float32(written: Path, dtype: torch.dt
     assert_same_state(state, {name: tensor.float() for name, tensor in stored.items()})
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.uint8, torch.bool])
+@pytest.mark.parametrize(("file", "name"), [("model", "lstms.0.bias"), ("warm_state", "h")])
+def test_integers_are_no_weights(written: Path, file: str, name: str, dtype: torch.dtype) -> None:
+    path = written / f"{file}.safetensors"
+    tensors = load_file(path)
+    save_file({**tensors, name: tensors[name].to(dtype)}, path)
+    with pytest.raises(WeightsError) as error:
+        folder.read(written)
+    kind = str(dtype).removeprefix("torch.")
+    assert str(error.value) == (
+        f"{path}: {name!r} is of type {kind}; expected one of float16, bfloat16, float32, float64"
+    )
+
+
 def test_a_model_in_float16_is_stored_so(tmp_path: Path) -> None:
     bilm, _ = small(tmp_path / "published", "two layers")
     folder.write(Pretrained(bilm.half()), tmp_path / "model")

@@ -307,7 +307,7 @@ def test_hub_offline_and_not_in_the_cache(hub: Site, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("ELMO_OFFLINE", "1")
     forbid_network(monkeypatch)
     assert hub_refusal("lab/elmo-tiny") == (
-        "lab/elmo-tiny on the Hugging Face Hub: not whole in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE"
+        "lab/elmo-tiny on the Hugging Face Hub: not completely in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE"
         " forbids to download it; unset them"
     )
 
@@ -340,7 +340,7 @@ def test_hub_cannot_be_reached(hub: Site, monkeypatch: pytest.MonkeyPatch) -> No
         free.bind(("127.0.0.1", 0))  # bound, not listening
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
         assert hub_refusal("lab/elmo-tiny") == (
-            "lab/elmo-tiny on the Hugging Face Hub: cannot be reached and is not whole in the cache;"
+            "lab/elmo-tiny on the Hugging Face Hub: cannot be reached and is not completely in the cache;"
             " check the connection and try again"
         )
 

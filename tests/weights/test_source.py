@@ -206,6 +206,89 @@ def test_a_hub_id_is_that_of_its_downloaded_folder(
     assert_is_whole(source.read("owner/model"), tmp_path)
 
 
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What the Hub was asked for; it has every model."""
+    place = write_folder(tmp_path / "snapshot")
+    calls: list[tuple[str, ...]] = []
+
+    def fetch_hub(*name: str) -> Path:
+        calls.append(name)
+        return place
+
+    monkeypatch.setattr(published, "fetch_hub", fetch_hub)
+    return calls
+
+
+def test_a_prefix_always_means_the_hub(
+    asked: list[Any], in_the_package: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path("owner").mkdir()
+    for name in ("hf:owner/model", "hf:owner/model@v1"):
+        source.read(name)
+    assert asked == [("owner/model", None), ("owner/model", "v1")]
+    assert caplog.messages == []
+
+
+def test_a_plain_hub_id_is_asked_for_aloud(
+    asked: list[Any], in_the_package: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.read("owner/model")
+    assert asked == [("owner/model",)]
+    assert caplog.messages == [
+        "owner/model: not found here, asking the Hugging Face Hub; write hf:owner/model to say so"
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["run/model", "./missing", "../run/model", "~/model", "owner/model.h5", "a/b.safetensors"]
+)
+def test_a_missing_path_is_never_asked_for_on_the_hub(name: str, asked: list[Any], in_the_package: Path) -> None:
+    Path("run").mkdir()
+    with pytest.raises(WeightsError, match=rf"^{re.escape(name)}: no such file or folder, and no model of that name; "):
+        source.read(name)
+    assert asked == []
+
+
+def test_a_path_is_never_a_hub_id(asked: list[Any], in_the_package: Path) -> None:
+    with pytest.raises(WeightsError, match=r"^owner/model: no such file or folder"):
+        source.read(Path("owner/model"))
+    assert asked == []
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name(name: str, in_the_package: Path) -> None:
+    with pytest.raises(WeightsError, match=r"^the name of the model is empty; expected a model folder, a zip of one"):
+        source.read(name)
+
+
+def test_a_folder_that_is_not_a_model(in_the_package: Path) -> None:
+    with pytest.raises(WeightsError, match=r"^\.: contains neither config\.json nor an \.hdf5 file; expected config"):
+        source.read(".")
+
+
+def test_a_run_is_not_its_model(tmp_path: Path) -> None:
+    write_folder(tmp_path / "run" / "model")
+    (tmp_path / "run" / "run.json").write_text("{}")
+    message = rf"^{re.escape(str(tmp_path))}/run: is the folder of a training run; its model is .*/run/model$"
+    with pytest.raises(WeightsError, match=message):
+        source.read(tmp_path / "run")
+    source.read(tmp_path / "run" / "model")
+
+
+def test_every_file_may_be_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
+    options.rename(tmp_path / "elsewhere.json")
+    write_table(tmp_path / "table.h5")
+    (tmp_path / "words.txt").write_text("\n".join(WORDS))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    read = source.read(
+        f"~/{weights.name}", options="~/elsewhere.json", token_embeddings="~/table.h5", vocabulary="~/words.txt"
+    )
+    assert read.vocabulary is not None
+    assert read.vocabulary.words == WORDS
+
+
 @pytest.mark.parametrize(
     "name", ["tinny", "missing.hdf5", "models/missing.hdf5", "models/missing.zip", "/no/such/place"]
 )
@@ -213,7 +296,7 @@ def test_a_name_of_nothing(in_the_package: Path, name: str) -> None:
     write_folder(in_the_package / "tiny")
     message = (
         f"{name}: no such file or folder, and no model of that name; expected a model folder, a zip of one, an .hdf5 "
-        f"with its options beside it, a hub id (owner/name), or one of tiny, small, medium, original,"
+        f"with its options beside it, hf:owner/name on the Hugging Face Hub, or one of tiny, small, medium, original,"
     )
     with pytest.raises(WeightsError, match=f"^{re.escape(message)}"):
         source.read(name)
@@ -263,7 +346,7 @@ def test_a_table_of_words(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"words\.txt: cannot read the vocabulary"):
+    with pytest.raises(DataError, match=r"words\.txt: cannot be read \(No such file or directory\)"):
         source.read(write_folder(tmp_path / "model"), vocabulary=tmp_path / "words.txt")
 
 
@@ -330,7 +413,7 @@ class Trap:
         return os.mkdir, (str(self.place),)
 
 
-REFUSED = r"a Python pickle, which can run any code when it is read, so it is not; expected model\.safetensors or an"
+REFUSED = r"a Python pickle, which can run any code when it is read, so it is refused; expected model\.safetensors"
 
 
 def test_the_trap_works(tmp_path: Path) -> None:
@@ -394,7 +477,7 @@ def test_a_pickle_called_safetensors_is_refused_and_not_read(tmp_path: Path) -> 
 def test_two_hdf5_in_a_folder(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_published(tmp_path / "model", OPTIONS, WEIGHTS, name)
-    message = r"model: holds 2 \.hdf5 files; expected config\.json with model\.safetensors, or one \.hdf5"
+    message = r"model: contains 2 \.hdf5 files; expected config\.json with model\.safetensors, or one \.hdf5"
     with pytest.raises(WeightsError, match=message):
         source.read(tmp_path / "model")
 
@@ -402,7 +485,7 @@ def test_two_hdf5_in_a_folder(tmp_path: Path) -> None:
 def test_a_folder_of_nothing(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     with pytest.raises(
-        WeightsError, match=r"model: holds neither config\.json nor an \.hdf5 file; expected config\.json"
+        WeightsError, match=r"model: contains neither config\.json nor an \.hdf5 file; expected config\.json"
     ):
         source.read(tmp_path / "model")
 
@@ -417,7 +500,7 @@ def test_an_hdf5_without_options(tmp_path: Path) -> None:
 def test_a_zip_without_a_model_names_the_zip(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
         archive.writestr("readme.txt", "nothing here")
-    with pytest.raises(WeightsError, match=rf"^{re.escape(str(tmp_path))}/model\.zip: holds neither config\.json nor"):
+    with pytest.raises(WeightsError, match=rf"^{re.escape(str(tmp_path))}/model\.zip: contains neither config\.json"):
         source.read(tmp_path / "model.zip")
 
 
@@ -425,7 +508,7 @@ def test_a_zip_of_two_models(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
         for name in ("one", "two"):
             archive.writestr(f"{name}/config.json", "{}")
-    message = r"model\.zip: holds more than one config\.json; expected the zip of one model"
+    message = r"model\.zip: contains more than one config\.json; expected the zip of one model"
     with pytest.raises(WeightsError, match=message):
         source.read(tmp_path / "model.zip")
 
@@ -476,8 +559,96 @@ def test_a_zip_whose_directory_is_damaged(tmp_path: Path) -> None:
         source.read(path)
 
 
+# Zips and configs made to do harm
+
+
+def bomb(place: Path, name: str, size: int) -> Path:
+    """The zip of a model, one of its files replaced by `size` spaces."""
+    folder = write_folder(place / "model")
+    (folder / name).write_bytes(b" " * size)
+    return zipped(folder, place / "model.zip")
+
+
+@pytest.mark.parametrize(("name", "limit"), [("config.json", 4_194_304), ("vocabulary.txt", 536_870_912)])
+def test_a_file_that_is_too_large_is_not_unpacked(
+    name: str, limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = bomb(tmp_path, name, 1000)
+    data = path.read_bytes()
+    at = data.index(b"PK\x01\x02")  # the directory: the name is 46 bytes after the start of an entry, the size 24
+    while data[at + 46 : at + 46 + len(name)] != name.encode():
+        at = data.index(b"PK\x01\x02", at + 1)
+    path.write_bytes(data[: at + 24] + (limit + 1).to_bytes(4, "little") + data[at + 28 :])
+    monkeypatch.setattr(zipfile.ZipFile, "open", None)  # it is refused before
+    with pytest.raises(WeightsError, match=rf"zip: {name} has {limit + 1:,} bytes; expected at most {limit:,}$"):
+        source.read(path)
+
+
+@pytest.mark.parametrize("name", ["vocabulary.txt", "model.safetensors"])
+def test_a_file_that_compresses_too_well_is_not_unpacked(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = bomb(tmp_path, name, 1_000_000)
+    monkeypatch.setattr(source, "UNSUSPICIOUS", 999_999)
+    with pytest.raises(WeightsError, match=rf"{name} has 1,000,000 bytes, compressed to 9\d\d; no model compresses so"):
+        source.read(path)
+
+
+def test_a_file_that_is_larger_than_the_zip_says_stops_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = bomb(tmp_path, "config.json", 3_000_000)
+    data = path.read_bytes()
+    at = data.index(b"PK\x01\x02")
+    assert data[at + 46 : at + 57] == b"config.json"
+    path.write_bytes(data[: at + 24] + (1000).to_bytes(4, "little") + data[at + 28 :])
+    written: list[int] = []
+    copy = shutil.copyfileobj
+
+    def counted(packed: Any, file: Any) -> None:
+        try:
+            copy(packed, file)
+        finally:
+            written.append(file.tell())
+
+    monkeypatch.setattr(shutil, "copyfileobj", counted)
+    with pytest.raises(WeightsError, match=r"model\.zip: config\.json is damaged"):
+        source.read(path)
+    assert written[0] <= 1000
+
+
+@pytest.mark.parametrize("kind", ["folder", "published", "zip"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{" + b" " * (4 << 20) + b"}", "has more than 4,194,304 bytes; expected the config or options of a model"),
+        (b'{"lstm": ' + b"[" * 200_000, "is nested too deeply; expected the config or options of a model"),
+        (b"[1]", "expected a JSON object, found list"),
+    ],
+)
+def test_a_config_that_is_huge_or_deep_is_refused(content: bytes, message: str, kind: str, tmp_path: Path) -> None:
+    if kind == "published":
+        options, path = write_published(tmp_path, OPTIONS, WEIGHTS)
+        options.write_bytes(content)
+    else:
+        path = write_folder(tmp_path / "model")
+        (path / "config.json").write_bytes(content)
+    if kind == "zip":
+        path = zipped(path, tmp_path / "model.zip")
+        if len(content) > 4 << 20:
+            message = "expected at most 4,194,304"
+    with pytest.raises(WeightsError, match=message):
+        source.read(path)
+
+
+def test_a_config_without_an_end(tmp_path: Path) -> None:
+    _, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
+    with pytest.raises(WeightsError, match=r"^/dev/zero: has more than 4,194,304 bytes"):
+        source.read(weights, options="/dev/zero")
+
+
 @pytest.mark.parametrize("given", ["options", "token_embeddings"])
 def test_what_a_folder_would_ignore_is_refused(given: str, tmp_path: Path) -> None:
     place = write_folder(tmp_path / "model")
-    with pytest.raises(WeightsError, match=r"model: has its own config\.json; options= and token_embeddings= go with"):
+    with pytest.raises(WeightsError, match=r"model: has its own config\.json; options= and token_embeddings= are for"):
         source.read(place, **{given: tmp_path / "other"})

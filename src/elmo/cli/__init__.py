@@ -1,7 +1,9 @@
 """The command `elmo`: one file per verb. Heavy imports wait inside the verbs, so that `--help` is quick."""
 
+import errno
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -12,6 +14,7 @@ from elmo.cli.convert import convert
 from elmo.cli.embed import embed
 from elmo.cli.evaluate import evaluate
 from elmo.cli.finetune import finetune
+from elmo.cli.help import Command
 from elmo.cli.info import info
 from elmo.cli.perplexity import perplexity
 from elmo.cli.plot import plot
@@ -27,12 +30,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for verb in (
     embed, info, convert, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict, check,
 ):  # fmt: skip
-    app.command()(verb)
+    app.command(cls=Command)(verb)
 
 
 def _print_version(asked: bool) -> None:
@@ -52,17 +55,50 @@ def _root(
 
 def main() -> None:
     """Run the command; a user's mistake is one line and exit code 2."""
+    code = _run([_with_home(argument) for argument in sys.argv[1:]])
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        # One of several processes, all work done and the group left: about one in a hundred would be aborted while
+        # PyTorch ends its threads ("terminate called without an active exception"), and the run would fail.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    """Run the command and return its exit code."""
     try:
         try:
-            app()
-        except ElmoError as error:
-            print(f"elmo: {error}", file=sys.stderr)
-            sys.exit(2)
-    except SystemExit as end:
-        if os.environ.get("WORLD_SIZE", "1") != "1" and isinstance(end.code, int):
-            # One of several processes, all work done and the group left: some hundredth of them would be aborted while
-            # PyTorch takes its threads down ("terminate called without an active exception"), and fail the whole run.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(end.code)
-        raise
+            app(args=arguments)
+        except SystemExit as end:
+            sys.stdout.flush()  # what is not written until now
+            if isinstance(end.code, str):
+                raise
+            return end.code or 0
+    except ElmoError as error:
+        print(f"elmo: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # whoever read the output has enough, as `head` does
+        _discard_output()
+        return 1
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        print(f"elmo: standard output: cannot be written ({error.strerror})", file=sys.stderr)
+        _discard_output()
+        return 2
+    return 0
+
+
+def _discard_output() -> None:
+    """Write what is left for standard output to nowhere: Python would try again at its end, and fail again."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _with_home(argument: str) -> str:
+    """Replace a ~ that the shell has left, as in --output=~/scores.jsonl."""
+    name, equals, value = argument.partition("=")
+    if equals and value.startswith("~"):
+        return f"{name}={os.path.expanduser(value)}"  # noqa: PTH111 (pathlib would change other parts of the text)
+    return os.path.expanduser(argument) if argument.startswith("~") else argument  # noqa: PTH111

@@ -1,10 +1,11 @@
 """Arguments and options that several verbs have in common."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elmo.errors import WeightsError
+from elmo.errors import no_softmax as no_softmax
 
 _MODEL = (
     "A model folder, a zip of one, an .hdf5 file beside its options, hf:OWNER/NAME on the Hugging Face Hub, or the "
@@ -12,12 +13,35 @@ _MODEL = (
 )
 
 ModelArgument = Annotated[str, typer.Argument(help=_MODEL)]
+ModelOption = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=_MODEL)]
+TextArgument = Annotated[
+    str, typer.Argument(metavar="INPUT", help="A text file, one sentence per line; - is standard input.")
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write to this file. By default, or with -, standard output."),
+]
+TokenizedOption = Annotated[
+    bool, typer.Option("--tokenized/--raw", help="Split lines at white space, or tokenize them as raw text.")
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
-ModelOption = Annotated[str, typer.Option("--model", "-m", help=_MODEL)]
+PrecisionOption = Annotated[str, typer.Option(help="float32, or bfloat16: faster and less exact.")]
+BatchTokensOption = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="Tokens per batch.  [default: 4096 on a CPU, 65536 on a GPU]", min=1),
+]
+MaxTokensOption = Annotated[
+    int, typer.Option("--max-sentence-tokens", metavar="N", help="Refuse lines with more tokens.", min=1)
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", metavar="N", help="CPU threads for PyTorch. By default PyTorch chooses.", min=1),
 ]
+
+
+def to_standard_output(output: Path | None) -> bool:
+    """Whether `--output` means standard output."""
+    return output is None or str(output) == "-"
 
 
 def use_threads(threads: int | None) -> None:
@@ -26,10 +50,3 @@ def use_threads(threads: int | None) -> None:
         import torch
 
         torch.set_num_threads(threads)
-
-
-def no_softmax(model: str) -> WeightsError:
-    """The error for a model that cannot predict words."""
-    return WeightsError(
-        f"{model}: has no softmax, so it predicts no words; published HDF5 files have none. `elmo finetune` trains one"
-    )

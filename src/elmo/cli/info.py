@@ -1,4 +1,4 @@
-"""`elmo info`: what a model is made of."""
+"""`elmo info`: a model ─▶ its architecture, parameters and files."""
 
 from elmo.cli.arguments import ModelArgument
 from elmo.packaged import DEFAULT
@@ -48,8 +48,8 @@ def info(model: ModelArgument = DEFAULT) -> None:
         ("LSTMs", ", ".join(part for part in stack if part)),
         ("layers", f"{config.n_layers} of {config.output_dim}"),
         ("parameters", f"{bilm.n_parameters():,}"),
-        ("vocabulary", f"{len(read.vocabulary):,} words" if read.vocabulary else "none: any word is spelled"),
-        ("warm state", "stored" if read.warm_state else "computed when asked for"),
+        ("vocabulary", f"{len(read.vocabulary):,} words" if read.vocabulary else "none: words are read as characters"),
+        ("warm state", "stored" if read.warm_state else "computed when it is first used"),
         ("files", "\n".join(f"{file} ({file.stat().st_size:,} bytes)" for file in files if file.is_file())),
     ]
     for name, value in rows:

@@ -1,4 +1,4 @@
-"""BEING STOPPED: the scheduler's SIGTERM and the user's Ctrl-C are one thing."""
+"""INTERRUPTION: SIGTERM, as schedulers send it, is treated like Ctrl-C."""
 
 import signal
 import threading
@@ -9,7 +9,7 @@ from types import FrameType
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does: what is done is saved first."""
+    """Let SIGTERM end the run as Ctrl-C does: what is done is saved first."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -23,7 +23,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM let the step end and everything be saved; a second Ctrl-C does not wait."""
+    """Let Ctrl-C and SIGTERM set an event: the run finishes its step and saves. A second Ctrl-C does not wait."""
     stop = threading.Event()
 
     def ask(signum: int, frame: FrameType | None) -> None:

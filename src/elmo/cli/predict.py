@@ -1,36 +1,36 @@
 """`elmo predict`: text or JSON lines ─▶ what a trained task finds in them, as JSON lines."""
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from elmo.cli.arguments import DeviceOption
+from elmo.cli.arguments import DeviceOption, OutputOption, ThreadsOption, to_standard_output, use_threads
 from elmo.cli.evaluate import TaskOption, TrainedArgument
-from elmo.cli.lines import Lines
+from elmo.cli.interrupt import interrupted_by_sigterm
 from elmo.cli.progress import Progress
-from elmo.errors import DataError
-
-if TYPE_CHECKING:
-    from elmo.tasks.task import Example
 
 
 def predict(
     model: TrainedArgument,
-    input: Annotated[str, typer.Argument(help="A text file, an item per line, or .jsonl; - is standard input.")],
-    output: Annotated[Path | None, typer.Option(help="The file to write instead of standard output.")] = None,
-    jsonl: Annotated[bool | None, typer.Option("--jsonl/--text", help="What the lines are; the ending tells.")] = None,
+    input: Annotated[
+        str,
+        typer.Argument(metavar="INPUT", help="A text file or JSON lines, one item per line; - is standard input."),
+    ],
+    output: OutputOption = None,
+    jsonl: Annotated[
+        bool | None,
+        typer.Option("--jsonl/--text", help="The format of the lines. By default the ending of INPUT decides."),
+    ] = None,
     task: TaskOption = None,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = None,
 ) -> None:
-    """Annotate a file, one item per line; an answer is a JSON object on a line of its own.
+    """Annotate a file, one item per line. Each answer is a JSON object on a line of its own.
 
-    Raw text is tokenised. In JSON lines an item is what the task reads: {"tokens": [...]}, {"sentence1": "...",
-    "sentence2": "..."}, and so on. Blank lines are left out.
+    Line N of the output answers line N of the input and begins with {"line": N; a blank line gives
+    {"line": N, "blank": true}. Raw text is tokenized. In JSON lines an item is what the task reads: {"tokens": [...]},
+    {"sentence1": "...", "sentence2": "..."}, and so on.
 
     \b
     Examples:
@@ -38,32 +38,21 @@ def predict(
       $ elmo predict tagger sentences.txt --output entities.jsonl
       $ cat sentences.txt | elmo predict tagger -
     """
-    from elmo.files import refuse_existing, replacing
+    from elmo.files import refuse_existing
     from elmo.tasks.predict import load_task
+    from elmo.tasks.predict_file import predict_file
     from elmo.tasks.task import task_named
+    from elmo.text.reader import Lines, total_bytes
 
-    if output is not None:
-        refuse_existing(output)
-    lines = Lines(input)
-    as_json = jsonl if jsonl is not None else input.endswith((".jsonl", ".json"))
+    use_threads(threads)
+    if output is not None and not to_standard_output(output):
+        refuse_existing(output)  # before the model is read
+    Lines(input)
     predictor = load_task(model, device, task_named(task) if task else None)
-    writing = replacing(output) if output is not None else nullcontext(None)
-    with Progress(lines.size, hidden=output is None) as progress, writing as path:
-        file = path.open("w", encoding="utf-8") if path is not None else sys.stdout
-        for answer in predictor.answers(_examples(lines, as_json, predictor.task.parse)):
-            file.write(json.dumps(answer, ensure_ascii=False) + "\n")
-            progress.show(lines.count, lines.position)
-        if path is not None:
-            file.close()
-
-
-def _examples(lines: Lines, as_json: bool, parse: "Callable[[Any], Example]") -> Iterator["Example"]:
-    for line in lines:
-        if not line.strip():
-            continue
+    with interrupted_by_sigterm(), Progress(total_bytes([input]), hidden=to_standard_output(output)) as progress:
         try:
-            yield parse(json.loads(line) if as_json else line.rstrip("\r\n"))
-        except ValueError as error:
-            raise DataError(f"{lines.name}: line {lines.count} is not JSON ({error})") from None
-        except DataError as error:
-            raise DataError(f"{lines.name}: line {lines.count}: {error}") from None
+            predict_file(predictor, input, output, jsonl=jsonl, progress=progress.show)
+        except KeyboardInterrupt:
+            left = "" if to_standard_output(output) else "; nothing was written"
+            print(f"elmo: interrupted{left}", file=sys.stderr)
+            raise typer.Exit(130) from None

@@ -12,42 +12,55 @@ from elmo.cli.progress import Progress
 
 
 def prepare(
-    texts: Annotated[list[str], typer.Argument(help="Text files, or folders of them; - is standard input.")],
-    output: Annotated[Path, typer.Argument(help="The corpus folder to write.")],
+    context: typer.Context,
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TEXTS... OUTPUT",
+            help="Text files, or folders of them (- is standard input), and at the end the corpus folder to write.",
+        ),
+    ],
     tokenizer: Annotated[
-        str, typer.Option(help="moses, whitespace, or PATH:FUNC: a function of yours, sentence to tokens.")
+        str, typer.Option(help="moses, whitespace, or PATH:FUNC: your own function from a sentence to its tokens.")
     ] = "moses",
-    lines: Annotated[bool, typer.Option("--lines/--split", help="A line is a sentence, or has several.")] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines/--split", help="Take each line as one sentence, or split lines into sentences.")
+    ] = False,
     heldout: Annotated[
-        str, typer.Option(help="What is not trained on: a share of the sentences, or a text file.")
+        str, typer.Option(help="Sentences not to train on: a share such as 0.5%, a number in [0, 1), or a text file.")
     ] = "0.5%",
     vocab_size: Annotated[
-        int | None, typer.Option(help="The language model predicts so many words, <S>, </S> and <UNK> among them.")
+        int | None, typer.Option(metavar="N", help="Vocabulary size, including <S>, </S> and <UNK>.")
     ] = None,
     min_count: Annotated[
-        int | None, typer.Option(help="It predicts the words that occur so often.  [default: 2]", min=1)
+        int | None,
+        typer.Option(metavar="N", help="Leave rarer words out of the vocabulary.  [default: 2]", min=1),
     ] = None,
     vocabulary: Annotated[
-        Path | None, typer.Option(help="It predicts the words of this file, one a line, by falling count.")
+        Path | None,
+        typer.Option(metavar="FILE", help="The vocabulary: a file with one word per line, most frequent first."),
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(help="Files of training text.  [default: one per 10 million tokens]", min=1)
+        int | None,
+        typer.Option(metavar="N", help="Number of training files.  [default: one per 10 million tokens]", min=1),
     ] = None,
     keep_duplicates: Annotated[
-        bool, typer.Option("--keep-duplicates/--dedup", help="Keep equal sentences, or one of each.")
+        bool, typer.Option("--keep-duplicates/--dedup", help="Keep duplicate sentences, or one of each.")
     ] = False,
-    field: Annotated[str, typer.Option(help="What holds the text in JSON lines and Parquet.")] = "text",
-    seed: Annotated[int, typer.Option(help="Another order, and another held-out part.")] = 0,
+    field: Annotated[str, typer.Option(help="The field or column of the text in JSON lines and Parquet.")] = "text",
+    seed: Annotated[int, typer.Option(help="Seed of the shuffling and of the held-out part.")] = 0,
     longest_line: Annotated[
-        int, typer.Option(help="In bytes; a longer line is taken for a mistake.", min=1)
+        int, typer.Option(metavar="BYTES", help="Refuse longer lines: they are probably not text.", min=1)
     ] = 1_000_000,
-    jobs: Annotated[int | None, typer.Option(help="Processes.  [default: one per core]", min=1)] = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of processes.  [default: one per core]", min=1)
+    ] = None,
 ) -> None:
-    """Turn raw text into a corpus folder: sentences shuffled, without duplicates, as numbers, a part of them held out.
+    """Turn raw text into a corpus folder: sentences, shuffled, without duplicates, with a held-out part.
 
-    Reads plain text, .gz, .xz, .bz2, .zst, .jsonl (compressed too) and .parquet, of any size: the table of distinct
-    words is in memory, the rest in OUTPUT.part. An interrupted run, called again, goes on there and ends in the same
-    files, whatever --jobs is.
+    Reads plain text, .gz, .xz, .bz2, .zst, .jsonl (also compressed) and .parquet, of any size: only the table of
+    distinct words is in memory, the rest is in OUTPUT.part. Run the same command again to continue an interrupted run;
+    the result is the same, with any number of --jobs.
 
     \b
     Examples:
@@ -56,6 +69,10 @@ def prepare(
       $ elmo prepare text.txt corpus --tokenizer whitespace --lines --heldout sentences.txt --min-count 1
       $ cat text.txt | gzip > text.gz && elmo prepare text.gz sentences.txt corpus --shards 2
     """
+    if len(paths) < 2:
+        context.fail("Missing argument 'OUTPUT': the corpus folder to write.")
+    *texts, last = paths
+    output = Path(last)
     from elmo.pretrain.prepare import prepare as make
 
     with interrupted_by_sigterm(), Progress(None) as bar:
@@ -78,7 +95,7 @@ def prepare(
                 progress=_Steps(bar).show,
             )
         except KeyboardInterrupt:
-            print("elmo: interrupted; the same command goes on where it was", file=sys.stderr)
+            print("elmo: interrupted; run the same command again to continue", file=sys.stderr)
             raise typer.Exit(130) from None
     counts = manifest["counts"]
     held = sum(shard["sentences"] for shard in manifest["heldout"])
@@ -91,19 +108,19 @@ def prepare(
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Steps:
-    """Shows each step of the work on the bar."""
+    """Shows the steps of the work on the bar."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._step = ""
 
     def show(self, step: str, done: int, total: int | None, tokens: int) -> None:
-        """`done` of `total` in this step of the work, `tokens` until now."""
+        """Report progress: `done` of `total` in this step, `tokens` so far."""
         if step != self._step:
             self._step = step
             self._progress.begin(step, total)

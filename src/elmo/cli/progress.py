@@ -1,8 +1,8 @@
-"""HOW FAR A RUN IS: a bar on standard error."""
+"""A PROGRESS BAR on standard error."""
 
 
 class Progress:
-    """A bar with tokens/s and the time left, on a terminal; nothing in a pipe, nor where it is to be hidden."""
+    """A bar with tokens/s and the time left; shown on a terminal only, and not if `hidden`."""
 
     def __init__(self, size: int | None, hidden: bool = False) -> None:
         from rich import progress
@@ -17,10 +17,9 @@ class Progress:
             progress.TimeRemainingColumn(),
             console=console,
             disable=hidden or not console.is_terminal,
-            redirect_stdout=False,  # what a run prints there is its result
+            redirect_stdout=False,  # it may be the result
         )
         self._task = self._bar.add_task("", total=size, tokens=0, speed=0.0)
-        self._tokens = 0
 
     def __enter__(self) -> "Progress":
         self._bar.start()
@@ -30,16 +29,11 @@ class Progress:
         self._bar.stop()
 
     def begin(self, step: str, size: int | None) -> None:
-        """Another step of the work, with a bar of its own length."""
+        """Begin another step of the work, with a bar of its own length."""
         self._bar.reset(self._task, total=size, description=step)
 
-    def advance(self, tokens: int, position: int) -> None:
-        """So many tokens more are done, and the input is read up to this byte."""
-        self.show(self._tokens + tokens, position)
-
     def show(self, tokens: int, position: int) -> None:
-        """So many tokens are done in all, and the bar is this far."""
-        self._tokens = tokens
+        """Show the number of tokens done in all, and the position of the bar."""
         elapsed = self._bar.tasks[0].elapsed or 0.0
-        speed = self._tokens / elapsed if elapsed else 0.0
-        self._bar.update(self._task, completed=position, tokens=self._tokens, speed=speed)
+        speed = tokens / elapsed if elapsed else 0.0
+        self._bar.update(self._task, completed=position, tokens=tokens, speed=speed)

@@ -4,8 +4,9 @@
 words and `</S>`, backward the words and `<S>`. A word outside the vocabulary is predicted as `<UNK>`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import index
 from typing import NamedTuple
 
@@ -14,16 +15,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from elmo.embed.runner import Runner
+from elmo.embed.words import bounded
 from elmo.errors import ConfigError, WeightsError
-from elmo.model.bilm import BiLM
-from elmo.model.lstm import State
 from elmo.model.packing import Packing
-from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmo.text.vocabulary import SPECIAL, Vocabulary
 
 LogProbabilities = npt.NDArray[np.float64]
 Rows = Sequence[npt.NDArray[np.int64]]
-Read = Callable[[list[list[str]], State], tuple[list[Tensor], Packing, State]]  # sentences ─▶ their layers, packed
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,15 +88,11 @@ def perplexity(log_probability: float, predictions: int) -> float:
     return float(np.exp(-log_probability / predictions))
 
 
-def bounded(sentence: Sequence[str]) -> list[str]:
-    """What the model reads: the sentence between its boundaries."""
-    return [BEGIN_SENTENCE, *sentence, END_SENTENCE]
-
-
 class LanguageModel:
-    """A biLM with its softmax, and the words that it predicts; `read` gives the layers of sentences with boundaries."""
+    """A biLM with its softmax, and the words that it predicts. The runner gives the layers."""
 
-    def __init__(self, bilm: BiLM, vocabulary: Vocabulary | None, read: Read) -> None:
+    def __init__(self, runner: Runner, vocabulary: Vocabulary | None) -> None:
+        bilm = runner.bilm
         if bilm.softmax is None:
             raise WeightsError(
                 "the model has no softmax, so it predicts no words; load(…, softmax=True) reads the one in a model "
@@ -112,28 +107,32 @@ class LanguageModel:
                 f"the softmax has {bilm.config.n_softmax} words, the vocabulary {len(vocabulary)}; expected as many. "
                 f"Are they from one model?"
             )
+        self.runner = runner
         self.bilm = bilm
         self.softmax = bilm.softmax
         self.vocabulary = vocabulary
         self.dim = bilm.config.lstm.projection_dim
-        self.read = read
+
+    def score_all(self, sentences: Iterable[list[str]], state: str, batch_tokens: int) -> Iterator[Scores]:
+        """The scores of each sentence alone, in order, from the state "fresh" or "warm"."""
+        start = partial(self.runner.before, state)
+        return self.runner.independent(map(bounded, sentences), self.scores, start, batch_tokens=batch_tokens)
 
     @torch.inference_mode()
-    def scores(self, batch: list[list[str]], start: State) -> tuple[list[Scores], State]:
-        """The scores of a batch of sentences, and the state after them."""
-        sentences = [bounded(sentence) for sentence in batch]
-        (*_, top), packing, state = self.read(sentences, start)  # (N, 2D)
+    def scores(self, batch: list[list[str]], layers: list[Tensor], packing: Packing) -> list[Scores]:
+        """The scores of a batch of sentences with their boundaries, from their layers (N, 2D), packed."""
+        top = layers[-1]
         rows = packing.of_sentences()
-        ids = [self.vocabulary.ids(sentence) - 1 for sentence in sentences]
+        ids = [self.vocabulary.ids(sentence) - 1 for sentence in batch]
         ahead = self._log_p(top[:, : self.dim], [row[:-1] for row in rows], [words[1:] for words in ids])
         back: list[LogProbabilities] | list[None] = [None] * len(batch)
         if self.bilm.config.bidirectional:
             back = self._log_p(top[:, self.dim :], [row[1:] for row in rows], [words[:-1] for words in ids])
-        return [self._scored(*sentence) for sentence in zip(batch, ahead, back, strict=True)], state
+        tokens = [sentence[1:-1] for sentence in batch]
+        return [self._scored(*sentence) for sentence in zip(tokens, ahead, back, strict=True)]
 
-    @torch.inference_mode()
-    def substitutes(self, sentence: list[str], start: State, i: int, n: int) -> list[Substitute]:
-        """The n words that fit best at token i, and their probabilities.
+    def substitutes(self, sentence: list[str], i: int, n: int) -> list[Substitute]:
+        """The n words that fit best at token i of a sentence read from zeros, and their probabilities.
 
         Each direction counts in how frequent a word is by itself; together they would count it twice. So it is taken
         out once, as Bayes' rule has it, by the word's rank: Zipf's law, in the form training draws its negatives.
@@ -141,7 +140,15 @@ class LanguageModel:
         place = _place(i, len(sentence))
         if n < 1:
             raise ConfigError(f"n is {n}; expected how many words to find, 1 or more")
-        (*_, top), _, _ = self.read([bounded(sentence)], start)  # (T + 2, 2D)
+        read = partial(self._words_at, place=place, n=n)
+        ((words,), _) = self.runner.run([bounded(sentence)], self.runner.before("fresh"), read)
+        return words
+
+    def _words_at(
+        self, batch: list[list[str]], layers: list[Tensor], packing: Packing, *, place: int, n: int
+    ) -> list[list[Substitute]]:
+        """The substitutes of token `place` of one sentence, from its layers (T + 2, 2D)."""
+        top = layers[-1]
         sides = [top[place, : self.dim]]  # what was read up to the token before it
         if self.bilm.config.bidirectional:
             sides.append(top[place + 2, self.dim :])  # and up to the token after it, from the other end
@@ -152,7 +159,7 @@ class LanguageModel:
         log_p[torch.from_numpy(self.vocabulary.ids(SPECIAL) - 1).to(log_p.device)] = -torch.inf
         best = torch.topk(torch.softmax(log_p, dim=0), min(n, len(log_p) - len(SPECIAL)))
         words = [self.vocabulary.words[row] for row in best.indices.tolist()]
-        return [Substitute(*pair) for pair in zip(words, best.values.tolist(), strict=True)]
+        return [[Substitute(*pair) for pair in zip(words, best.values.tolist(), strict=True)]]
 
     def _log_p(self, hidden: Tensor, rows: Rows, targets: Rows) -> list[LogProbabilities]:
         """log p of each sentence's targets after those rows of one direction's output."""

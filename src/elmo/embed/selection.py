@@ -48,7 +48,7 @@ class Selection:
             return layers[self.weights.index(1.0)]
         total = layers[0] * self.weights[0]
         for layer, weight in zip(layers[1:], self.weights[1:], strict=True):
-            total = total + layer * weight
+            total.add_(layer, alpha=weight)
         return total
 
 

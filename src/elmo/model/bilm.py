@@ -11,8 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from elmo.errors import ConfigError
+from elmo.errors import ConfigError, DataError
 from elmo.model.char_cnn import CharCNN, CharCNNConfig, Highway
+from elmo.model.device import without_autocast
 from elmo.model.layers import Layers
 from elmo.model.lstm import LSTMConfig, ProjectedLSTM, State
 from elmo.model.numbers import whole
@@ -95,11 +96,15 @@ class BiLM(nn.Module):
     """A token encoder and two stacks of LSTMs, one per direction.
 
     New, it has the original's initial values; built on the meta device, none: `weights/` gives it a file's.
+
+    `forward`, `contextualize` and `log_probabilities` compute in the weights' dtype (LSTM cells in float32 or better),
+    also under `torch.autocast`; `read` and `token_encoder`, which pretraining calls, follow autocast.
     """
 
     def __init__(self, config: BiLMConfig) -> None:
         super().__init__()
         self.config = config
+        self.trained = False  # whether an `Elmo` trains it: another one beside it, frozen, must not freeze it
         dim = config.lstm.projection_dim
         self.token_encoder = (
             CharCNN(config.char_cnn, dim) if config.char_cnn is not None else WordTable(config.n_words or 0, dim)
@@ -122,9 +127,19 @@ class BiLM(nn.Module):
             if isinstance(module, CharCNN | Highway | ProjectedLSTM):
                 module.plain = plain
 
+    @property
+    def weight(self) -> Tensor:
+        """The first weight of the LSTMs: its device and dtype are the model's."""
+        return next(self.lstms.parameters())
+
+    def freeze(self) -> None:
+        """Switch the gradients of all parameters off, unless an `Elmo` trains this biLM."""
+        if not self.trained:
+            self.requires_grad_(False)
+
     def zero_state(self, batch: int) -> State:
         """The state before any text."""
-        lstm, weight = self.config.lstm, next(self.lstms.parameters())
+        lstm, weight = self.config.lstm, self.weight
         leading = (lstm.n_layers, self.config.directions, batch)
         h = weight.new_zeros(*leading, lstm.projection_dim)
         c = torch.zeros(*leading, lstm.dim, device=weight.device, dtype=torch.float32)
@@ -132,11 +147,13 @@ class BiLM(nn.Module):
 
     def forward(self, ids: Tensor, state: State | None = None) -> tuple[Layers, State]:
         """Character ids (B, T, C), or word ids (B, T), boundaries included ─▶ layers, and the state after them."""
+        ids = self._checked(ids)
         mask = ids > 0 if ids.dim() == 2 else (ids > 0).any(dim=2)  # (B, T)
         packing = Packing.of(mask.sum(dim=1).tolist())
         sentence, step = self._index(packing.sentence), self._index(packing.step)
         words, index = torch.unique(ids[sentence, step], dim=0, return_inverse=True)
-        layers, state = self.contextualize(self.token_encoder(words)[index], packing, state)
+        with without_autocast(self.weight):
+            layers, state = self.contextualize(self.token_encoder(words)[index], packing, state)
         activations = layers[0].new_zeros(len(layers), *mask.shape, layers[0].shape[1])
         activations[:, sentence, step] = torch.stack(layers)
         return Layers(activations, mask), state
@@ -146,11 +163,16 @@ class BiLM(nn.Module):
     ) -> tuple[list[Tensor], State]:
         """Packed token vectors (N, D) ─▶ every layer (N, 2D), packed, and the state after each sentence."""
         order, mirror = self._index(packing.order), self._index(packing.mirror)
+        tokens = tokens.to(self.weight.dtype)
         h, c = state if state is not None else self.zero_state(len(packing.order))
-        ends = [tokens, tokens[mirror]] if self.config.bidirectional else [tokens]  # backward reads from the other end
-        outputs, after = self.read(torch.stack(ends), packing.rows, State(h[:, :, order], c[:, :, order]))
-        layers = [torch.cat([tokens] * len(ends), dim=1)]
-        for forward, *backward in outputs:
+        # Backward reads from the other end.
+        inputs = torch.stack([tokens, tokens[mirror]]) if self.config.bidirectional else tokens[None]
+        with without_autocast(tokens):
+            outputs, after = self.read(inputs, packing.rows, State(h[:, :, order], c[:, :, order]))
+        del inputs  # of a very long sentence, every copy counts
+        layers = [torch.cat([tokens] * self.config.directions, dim=1)]
+        while outputs:
+            forward, *backward = outputs.pop(0)
             layers.append(torch.cat([forward, *(layer[mirror] for layer in backward)], dim=1))
         back = torch.argsort(order)
         return layers, State(after.h[:, :, back], after.c[:, :, back])
@@ -184,7 +206,8 @@ class BiLM(nn.Module):
     def log_probabilities(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """log p of each target (N,), a row of the vocabulary, after the top layer's output (N, D) of one direction."""
         assert self.softmax is not None
-        return log_probabilities(hidden, targets, self.softmax_weight(), self.softmax.bias)
+        with without_autocast(hidden):
+            return log_probabilities(hidden, targets, self.softmax_weight(), self.softmax.bias)
 
     def n_parameters(self) -> int:
         """How many numbers were learned: the row that means "no token" and the softmax are not counted."""
@@ -193,4 +216,23 @@ class BiLM(nn.Module):
         return total - rows.shape[1]
 
     def _index(self, rows: npt.NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(rows).to(next(self.lstms.parameters()).device)
+        return torch.from_numpy(rows).to(self.weight.device)
+
+    def _checked(self, ids: Tensor) -> Tensor:
+        """The ids in int64, if this model can read them; else a DataError."""
+        cnn = self.config.char_cnn
+        what = "word ids" if cnn is None else "character ids"
+        width = () if cnn is None else (cnn.max_characters_per_token,)
+        if ids.dim() != 2 + len(width) or tuple(ids.shape[2:]) != width:
+            expected = ", ".join(["B", "T", *map(str, width)])
+            raise DataError(
+                f"ids have shape {tuple(ids.shape)}; expected {what} of shape ({expected}), as Embedder.ids gives them"
+            )
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise DataError(f"ids are of type {ids.dtype}; expected {what} as integers, e.g. torch.int64")
+        last = len(self.token_encoder.embedding) - 1
+        if ids.numel():
+            low, high = torch.stack(torch.aminmax(ids)).tolist()
+            if low < 0 or high > last:
+                raise DataError(f"ids are from {low} to {high}; expected {what} from 0 (no token) to {last}")
+        return ids.long()

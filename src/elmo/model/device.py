@@ -1,5 +1,7 @@
 """Where the numbers are computed, and how precisely."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor
 
@@ -39,3 +41,13 @@ def product_dtype(tensor: Tensor) -> torch.dtype:
     """What matrix products of this tensor are computed in: its own precision, or autocast's."""
     device = tensor.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
+
+
+def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
+    """A context in which autocast is off on this tensor's device: everything inside is computed in its own dtype.
+
+    The biLM has 2 · T matrix products after each other, and its weights are clipped where they are: it stays exact
+    inside a network that is trained in mixed precision. Pretraining asks for autocast below this level, in `BiLM.read`.
+    """
+    device = tensor.device.type
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

@@ -4,11 +4,12 @@ ids (B, T, C) ─▶ [(B, T−2, 2D)] one per mix, and the mask
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
 from elmo.model.scalar_mix import ScalarMix
 
@@ -20,16 +21,28 @@ class ElmoOutput(NamedTuple):
     mask: Tensor  # (B, T)
 
 
-class Elmo(nn.Module):
-    """What a task model holds: the biLM, frozen unless `trainable`, and `n_mixes` mixes with their own γ and weights.
+class HasBiLM(Protocol):
+    """Anything that has a biLM, e.g. the `Embedder` that `elmo.load` returns."""
 
-    Every sentence starts from a zero state, so its vectors do not depend on the batches before it. `weights` gives the
-    shares every mix starts from; `keep_boundaries` leaves `<S>` and `</S>` in.
+    @property
+    def bilm(self) -> BiLM:
+        """The biLM."""
+
+
+class Elmo(nn.Module):
+    """A task model's ELMo: the biLM, frozen unless `trainable`, and `n_mixes` mixes with their own γ and weights.
+
+    `model` is a `BiLM` or an `Embedder`. Several `Elmo`s may share one biLM, some frozen and some trainable: gradients
+    reach it through the trainable ones alone. Under `torch.autocast` the biLM and the mixes compute in the dtype of
+    their weights; dropout and the projection follow autocast.
+
+    Every sentence starts from a zero state, so its vectors do not depend on the batches before it. `weights` are the
+    shares that every mix starts from; `keep_boundaries` leaves `<S>` and `</S>` in.
     """
 
     def __init__(
         self,
-        bilm: BiLM,
+        model: BiLM | HasBiLM,
         n_mixes: int = 1,
         mix: str = "learned",
         *,
@@ -43,10 +56,18 @@ class Elmo(nn.Module):
         layer_norm: str | None = None,
     ) -> None:
         super().__init__()
+        bilm = getattr(model, "bilm", model)
+        if not isinstance(bilm, BiLM):
+            found = type(model).__name__
+            raise ConfigError(f"Elmo() was given a {found}; expected a BiLM, or the Embedder that elmo.load() returns")
         self.bilm = bilm
         self.trainable = trainable
         self.keep_boundaries = keep_boundaries
-        bilm.requires_grad_(trainable)
+        if trainable:
+            bilm.trained = True
+            bilm.requires_grad_(True)
+        else:
+            bilm.freeze()
         self.mixes = nn.ModuleList(
             ScalarMix(bilm.config.n_layers, mix, weights=weights, gamma=gamma, l2=l2, layer_norm=layer_norm)
             for _ in range(n_mixes)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
+from elmo.model.device import without_autocast
 from elmo.model.layers import Layers
 
 EPSILON = 1e-12  # of both layer norms, bilm-tf's
@@ -75,13 +76,14 @@ class ScalarMix(nn.Module):
         return self.gamma.new_zeros(()) if self.scalars is None else self.coefficient * self.scalars.square().sum()
 
     def forward(self, layers: Layers) -> Tensor:
-        """Mix: (L+1, B, T, 2D) ─▶ (B, T, 2D)."""
+        """Mix: (L+1, B, T, 2D) ─▶ (B, T, 2D), in the activations' dtype, also under autocast."""
         activations = layers.activations
-        if self.layer_norm == "token":
-            activations = token_layer_norm(activations) * layers.mask[..., None]
-        elif self.layer_norm == "bilm-tf":
-            activations = bilm_tf_layer_norm(activations, layers.mask)
-        return self.gamma * torch.einsum("l,lbtd->btd", self.weights.to(activations.dtype), activations)
+        with without_autocast(activations):
+            if self.layer_norm == "token":
+                activations = token_layer_norm(activations) * layers.mask[..., None]
+            elif self.layer_norm == "bilm-tf":
+                activations = bilm_tf_layer_norm(activations, layers.mask)
+            return self.gamma * torch.einsum("l,lbtd->btd", self.weights.to(activations.dtype), activations)
 
     def extra_repr(self) -> str:
         """The shares, as `print(mix)` shows them."""

@@ -6,7 +6,10 @@ $ELMO_CACHE/layers/MODEL-TEXTS/       its parts, while it is being computed
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +31,33 @@ Tokens = tuple[str, ...]
 Stored = npt.NDArray[np.float16]
 
 
-class FrozenLayers:
-    """The layers of any text: those it was made for are looked up, others are computed.
+@dataclass(frozen=True)
+class _Held:
+    """The layers of some texts: made once, then only read."""
 
-    `told` hears how many tokens are done, and of how many, while those of `texts` are computed.
+    starts: dict[Tokens, int]  # text ─▶ its first row
+    stored: Stored  # (tokens, L+1, 2D)
+    on_device: Tensor | None  # the same, if it fits there
+
+    def has(self, texts: Sequence[Tokens]) -> bool:
+        """Whether the layers of all these texts are here."""
+        return all(text in self.starts for text in texts)
+
+    def gather(self, rows: npt.NDArray[np.int64], device: torch.device) -> Tensor:
+        """These rows, (…, L+1, 2D), on a device."""
+        if self.on_device is not None:
+            return self.on_device[onto(torch.from_numpy(rows), device)]
+        return onto(torch.from_numpy(self.stored[rows]), device)
+
+
+# What `FrozenLayers.holding` holds, for each thread (and each asynchronous task) its own.
+_holding: ContextVar[tuple["FrozenLayers", _Held] | None] = ContextVar("_holding", default=None)
+
+
+class FrozenLayers:
+    """The layers of any text: those of `texts` are looked up, others are computed. Any thread may ask.
+
+    `told(done, total)` reports progress while the layers of `texts` are computed: tokens done, and of how many.
     """
 
     def __init__(
@@ -43,29 +69,27 @@ class FrozenLayers:
     ) -> None:
         self.embedder = embedder
         self._told = told
-        self.hold(texts, folder)
+        self._held = self._hold(texts, folder)
 
-    def hold(self, texts: Iterable[Tokens], folder: Path | None = None) -> None:
-        """Have the layers of these texts, and of no others, to be looked up: all of them computed in one go."""
-        distinct = list(dict.fromkeys(texts))
-        lengths = [len(text) for text in distinct]
-        starts = np.cumsum([0, *lengths])
-        self._starts = {text: int(start) for text, start in zip(distinct, starts, strict=False)}
-        self._stored = self._read_or_compute(distinct, int(starts[-1]), folder) if distinct else None
-        self._on_device: Tensor | None = None
-        if self._stored is not None and self.embedder.device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(self.embedder.device)
-            if 2 * self._stored.nbytes < free:
-                self._on_device = torch.from_numpy(self._stored).to(self.embedder.device)
+    @contextmanager
+    def holding(self, texts: Iterable[Tokens]) -> Iterator[None]:
+        """Inside this context, and in this thread alone, look up the layers of these texts: computed in one go."""
+        held = self._hold(texts, None)
+        before = _holding.set(None if held is None else (self, held))
+        try:
+            yield
+        finally:
+            _holding.reset(before)
 
     def layers(self, texts: Sequence[Tokens]) -> Layers:
         """The layers of a batch, in float32: (L+1, B, T, 2D)."""
         longest = max(map(len, texts))
         mask = np.arange(longest) < np.array([len(text) for text in texts])[:, None]
-        if all(text in self._starts for text in texts) and self._stored is not None:
-            starts = np.array([self._starts[text] for text in texts])
+        held = self._held_of(texts)
+        if held is not None:
+            starts = np.array([held.starts[text] for text in texts])
             rows = np.where(mask, starts[:, None] + np.arange(longest), 0)
-            gathered = self._gather(rows)
+            gathered = held.gather(rows, self.embedder.device)
         else:
             both = np.zeros((*mask.shape, self.embedder.n_layers, self.embedder.dim), dtype=np.float16)
             for row, array in zip(both, self.embedder.embed(texts, dtype="float16"), strict=True):
@@ -74,11 +98,25 @@ class FrozenLayers:
         where = onto(torch.from_numpy(mask), self.embedder.device)
         return Layers(gathered.float().permute(2, 0, 1, 3) * where[..., None], where)
 
-    def _gather(self, rows: npt.NDArray[np.int64]) -> Tensor:
-        if self._on_device is not None:
-            return self._on_device[onto(torch.from_numpy(rows), self.embedder.device)]
-        assert self._stored is not None
-        return onto(torch.from_numpy(self._stored[rows]), self.embedder.device)
+    def _hold(self, texts: Iterable[Tokens], folder: Path | None) -> _Held | None:
+        distinct = list(dict.fromkeys(texts))
+        if not distinct:
+            return None
+        ends = np.cumsum([len(text) for text in distinct])
+        starts = {text: int(end) - len(text) for text, end in zip(distinct, ends, strict=True)}
+        stored = self._read_or_compute(distinct, int(ends[-1]), folder)
+        on_device = None
+        if self.embedder.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(self.embedder.device)
+            if 2 * stored.nbytes < free:
+                on_device = torch.from_numpy(stored).to(self.embedder.device)
+        return _Held(starts, stored, on_device)
+
+    def _held_of(self, texts: Sequence[Tokens]) -> _Held | None:
+        """Where the layers of all these texts can be looked up, if anywhere."""
+        holding = _holding.get()
+        here = holding[1] if holding is not None and holding[0] is self else None
+        return next((held for held in (here, self._held) if held is not None and held.has(texts)), None)
 
     def _read_or_compute(self, texts: list[Tokens], n_tokens: int, folder: Path | None) -> Stored:
         if folder is None:

@@ -1,6 +1,7 @@
 """A TRAINED TASK IN USE: `elmo.load_task(folder).predict(["…"])`."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ AT_ONCE = 16 * BATCH  # examples that are read, sorted by length and answered
 
 
 class Predictor:
-    """What a trained task answers, item by item."""
+    """Answers of a trained task, item by item. Any number of threads may ask at once."""
 
     def __init__(self, trained: Trained) -> None:
         self.trained = trained
+        trained.model.eval()  # once: no call changes the model
         self.task = trained.task
         self.device: torch.device = next(trained.model.parameters()).device
 
@@ -61,9 +63,9 @@ class Predictor:
     def _found(self, examples: Sequence[Example]) -> list[Any]:
         """Answers; of a frozen biLM the layers of all examples come first, which is faster than batch by batch."""
         frozen = self.trained.model.inputs.frozen
-        if frozen is not None:
-            frozen.hold(text for example in examples for text in example.texts)
-        return answers(self.trained.model, examples, BATCH, self.device)
+        texts = (text for example in examples for text in example.texts)
+        with nullcontext() if frozen is None else frozen.holding(texts):
+            return answers(self.trained.model, examples, BATCH, self.device)
 
 
 def load_task(path: str | Path, device: str = "auto", task: Task | None = None) -> Predictor:

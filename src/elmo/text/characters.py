@@ -56,7 +56,7 @@ def spelled_ids(
 
 
 def sentence_ids(sentences: Sequence[Sequence[str]], max_characters: int) -> npt.NDArray[np.int64]:
-    """Character ids of whole sentences between their boundaries, (B, T, C); rows of zeros where there is no token."""
+    """Character ids of sentences with their boundaries, (B, T, C); rows of zeros where there is no token."""
     longest = max((len(sentence) for sentence in sentences), default=0) + 2
     ids = np.full((len(sentences), longest, max_characters), NO_TOKEN, dtype=np.int64)
     for row, sentence in zip(ids, sentences, strict=True):

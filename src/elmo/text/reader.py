@@ -62,6 +62,11 @@ class Lines:
         self.position = 0  # bytes on the disk up to the end of the latest line
         self._file = _open(self.name)
 
+    @property
+    def shown(self) -> str:
+        """The name for a message."""
+        return _shown(self.name)
+
     def __iter__(self) -> Iterator[tuple[int, str]]:
         with nullcontext(self._file) if self.name == STDIN else self._file as file:
             number, start, rest = 0, 0, bytearray()
@@ -197,12 +202,13 @@ def _chunks(name: str, file: IO[bytes]) -> Iterator[bytes]:
             yield from _zstd(name, file)
             return
         opened = COMPRESSED.get(suffix)
-        stream: Any = opened(file) if opened else file
-        chunk = stream.read(_CHUNK)
+        # A pipe is read as its lines come (read1); a decompressor gives more at once with read.
+        read: Any = opened(file).read if opened else getattr(file, "read1", file.read)
+        chunk = read(_CHUNK)
         _refuse_other_formats(shown, chunk)
         while chunk:
             yield chunk
-            chunk = stream.read(_CHUNK)
+            chunk = read(_CHUNK)
     except EOFError:
         raise DataError(f"{shown}: ends in the middle; fetch the file again") from None
     except (OSError, zlib.error, lzma.LZMAError) as error:

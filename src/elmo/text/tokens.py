@@ -68,5 +68,5 @@ def _split(stretch: str, first: bool, following: str) -> tuple[str, ...]:
     context = ("" if first else "a ") + stretch + (f" {following}" if following else "")
     tokens = _moses().tokenize(context, escape=False)
     pieces = tuple(tokens[0 if first else 1 : -1 if following else None])
-    # Moses writes "DOTMULTI" for dots while it works; a text that really says so is left whole.
+    # Moses writes "DOTMULTI" for dots while it works; a text with that word in it is not split.
     return pieces if "".join(pieces) == stretch else (stretch,)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from elmo.errors import DataError
 from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmo.text.reader import read_lines
 
 UNKNOWN = "<UNK>"
 SPECIAL = (BEGIN_SENTENCE, END_SENTENCE, UNKNOWN)
@@ -30,19 +31,13 @@ class Vocabulary:
             )
         if len(self._ids) < len(self.words):
             twice = next(word for row, word in enumerate(self.words) if self._ids[word] != row + 1)
-            raise DataError(f"{where}: {twice!r} stands there more than once; each word needs one line")
+            raise DataError(f"{where}: {twice!r} is there more than once; each word needs one line")
 
     @classmethod
     def read(cls, path: Path) -> "Vocabulary":
-        """Read a vocabulary file; the words are what stands on the lines."""
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: not UTF-8 at byte {error.start + 1}; save the vocabulary as UTF-8") from None
-        except OSError as error:
-            raise DataError(f"{path}: cannot read the vocabulary ({error.strerror})") from None
+        """Read a vocabulary file, one word per line; it may be compressed."""
         # A blank line in the middle is a row too, as in bilm-tf: the tables go by line.
-        return cls((line.strip() for line in text.removesuffix("\n").split("\n") if text), where=str(path))
+        return cls((line.strip() for _, line in read_lines(path)), where=str(path))
 
     def write(self, path: Path) -> None:
         """Write one word a line."""

@@ -24,6 +24,7 @@ from elmo.files import new_hdf5, replacing
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNNConfig
 from elmo.model.lstm import LSTMConfig
+from elmo.weights.json_file import read_json
 
 TO_OURS = (0, 2, 3, 1)  # i, j, f, o ─▶ i, f, o, j
 TO_THEIRS = (0, 3, 1, 2)
@@ -71,12 +72,7 @@ def write_token_embeddings(vectors: npt.NDArray[np.floating[Any]], path: Path) -
 
 def read_options(path: Path) -> BiLMConfig:
     """Read options.json. `n_characters` is left to the array."""
-    try:
-        options = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise WeightsError(f"{path}: cannot read the options ({error.strerror})") from None
-    except ValueError:
-        raise WeightsError(f"{path}: not JSON; expected the options.json that belongs to the weights") from None
+    options = read_json(path)
     try:
         lstm, cnn = options["lstm"], options.get("char_cnn")
         config = LSTMConfig(

@@ -1,6 +1,7 @@
-"""Getting a file: an address goes in; a whole file on disk comes out, or one line that says why not.
+"""AN ADDRESS ─▶ A COMPLETE FILE ON DISK, or an error of one line.
 
-No checksum of the published files is known. So what the first download gave is remembered, and a later change refused.
+The published files have no known checksums. So the checksum of the first download is stored, and a file that has
+changed since is refused.
 Beside `weights.hdf5` there may be `weights.hdf5.part` (the bytes so far), `.part.json` (what they are the beginning
 of), `.sha256.json` (the record of the first download) and `.lock`. Standard library only.
 """
@@ -29,7 +30,7 @@ if sys.platform != "win32":
 Progress = Callable[[int, int | None], None]
 """Called with the bytes on disk so far and the bytes in all (None where the server does not say)."""
 
-RETRIES = 4  # after the first attempt; each goes on where the last one broke off
+RETRIES = 4  # after the first attempt; each continues where the last one broke off
 BACKOFF = 1.0  # seconds before the first retry; the n-th waits n times as long
 TIMEOUT = 30.0  # seconds of silence before a connection counts as broken
 BLOCK = 1 << 18  # bytes read at a time
@@ -59,7 +60,7 @@ def offline() -> bool:
 def download(url: str, target: Path, *, progress: Progress | None = None) -> Path:
     """Return `target`, downloaded from `url` unless it is there already, and the same file as at its first download.
 
-    The file appears whole or not at all. A download that broke off is resumed by the next call.
+    The file appears when it is complete. A download that broke off is resumed by the next call.
     """
     if not url.startswith(("http://", "https://")):
         raise WeightsError(f"{url}: not an address to download from; one begins with https:// or http://")
@@ -108,7 +109,7 @@ def _download(url: str, target: Path, progress: Progress | None) -> None:
 
 
 def _receive(url: str, part: Path, progress: Progress | None) -> None:
-    """Make one request and write what it gives to `part`; return when the file is whole."""
+    """Make one request and write what it gives to `part`; return when the file is complete."""
     had, same_as = _resumable(url, part)
     headers = {"Range": f"bytes={had}-", "If-Range": same_as} if had else {}
     with _open(url, headers, part) as response:
@@ -142,7 +143,7 @@ def _receive(url: str, part: Path, progress: Progress | None) -> None:
 
 
 def _open(url: str, headers: dict[str, str], part: Path) -> http.client.HTTPResponse:
-    """Send the request; whatever goes wrong on the way is trouble, told in a few words."""
+    """Send the request; raise `_TroubleError` for whatever goes wrong."""
     request = urllib.request.Request(url, headers={"User-Agent": "elmo-torch", **headers})
     try:
         response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT)
@@ -222,7 +223,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write `path` whole or not at all."""
+    """Write `path`, complete or not at all."""
     draft = _beside(path, f".{os.getpid()}.{threading.get_ident()}")
     try:
         draft.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

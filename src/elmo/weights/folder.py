@@ -24,6 +24,7 @@ from elmo.files import new_folder, refuse_existing
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.lstm import State
 from elmo.text.vocabulary import Vocabulary
+from elmo.weights.json_file import read_json
 
 CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
     "config.json",
@@ -31,6 +32,8 @@ CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
     "vocabulary.txt",
     "warm_state.safetensors",
 )
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # of the tensors in a file
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Pretrained:
 
 def read(folder: Path, softmax: bool = False) -> Pretrained:
     """Read a folder. The softmax is left on the disk unless asked for: only language modelling needs it."""
-    config = config_of(_json(folder / CONFIG), folder / CONFIG)
+    config = config_of(read_json(folder / CONFIG), folder / CONFIG)
     if not softmax:
         config = dataclasses.replace(config, n_softmax=None)
     with torch.device("meta"):
@@ -102,18 +105,6 @@ def config_of(values: dict[str, Any], where: Path) -> BiLMConfig:
     return config
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise WeightsError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise WeightsError(f"{path}: not JSON ({error})") from None
-    if not isinstance(values, dict):
-        raise WeightsError(f"{path}: expected a JSON object, found {type(values).__name__}")
-    return values
-
-
 def tensors_of(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """The named tensors of a safetensors file in float32, each checked."""
     try:
@@ -121,15 +112,21 @@ def tensors_of(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, T
             missing = sorted(set(shapes) - set(file.keys()))
             if missing:
                 raise WeightsError(f"{path}: no tensor {missing[0]!r}; {CONFIG} asks for it. Are they from one model?")
-            tensors = {name: file.get_tensor(name).float() for name in shapes}
+            tensors = {name: file.get_tensor(name) for name in shapes}
     except FileNotFoundError:
         raise WeightsError(f"{path}: no such file; a model folder holds {CONFIG} and {WEIGHTS}") from None
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{path}: damaged, or not safetensors ({error}). Get the file again") from None
     for name, shape in shapes.items():
-        if tuple(tensors[name].shape) != shape:
-            found = tuple(tensors[name].shape)
-            raise WeightsError(f"{path}: {name!r} has shape {found}; {CONFIG} needs {shape}. Are they from one model?")
+        tensor = tensors[name]
+        if tuple(tensor.shape) != shape:
+            raise WeightsError(
+                f"{path}: {name!r} has shape {tuple(tensor.shape)}; {CONFIG} needs {shape}. Are they from one model?"
+            )
+        if tensor.dtype not in DTYPES:
+            found, *names = (str(dtype).removeprefix("torch.") for dtype in (tensor.dtype, *DTYPES))
+            raise WeightsError(f"{path}: {name!r} is of type {found}; expected one of {', '.join(names)}")
+        tensors[name] = tensor.float()
         if not torch.isfinite(tensors[name].sum(dtype=torch.float64)):
             raise WeightsError(f"{path}: {name!r} holds NaN or infinity; the weights are damaged")
     return tensors

@@ -1,6 +1,6 @@
 """The published models by name, and models on the Hugging Face Hub: a name goes in, paths of local files come out.
 
-The addresses are those of the authors' page. Nothing here opens the files; what they hold is the reader's business.
+The addresses are those of the authors' page. Nothing here opens the files.
 """
 
 import difflib
@@ -78,7 +78,7 @@ PUBLISHED: dict[str, PublishedModel] = {
 def fetch(name: str, progress: Progress | None = None) -> tuple[Path, Path]:
     """Return the options and the weights file of a published model, downloaded if they are not in the cache.
 
-    `progress` hears of the weights alone: the options are a few hundred bytes. Without it, a terminal shows a bar.
+    `progress` is called for the weights only: the options are a few hundred bytes. Without it, a terminal shows a bar.
     """
     if name not in PUBLISHED:
         nearest = difflib.get_close_matches(name.lower(), PUBLISHED, n=1, cutoff=0.5)
@@ -101,7 +101,7 @@ def fetch(name: str, progress: Progress | None = None) -> tuple[Path, Path]:
 
 @contextmanager
 def _bar(name: str) -> Iterator[Progress]:
-    """A bar with the speed and the time left, on a terminal; nothing in a pipe."""
+    """A bar with the speed and the time left, shown on a terminal only."""
     from rich import progress
     from rich.console import Console
 
@@ -147,7 +147,7 @@ def fetch_hub(repo_id: str, revision: str | None = None) -> Path:
 
 
 def _hub_trouble(error: Exception, repo_id: str, revision: str | None) -> str:
-    """Say in one line what the Hub's client says in a paragraph, and what to do."""
+    """Summarize the error of the Hub's client in one line, and say what to do."""
     from huggingface_hub.errors import (
         GatedRepoError,
         LocalEntryNotFoundError,
@@ -162,7 +162,7 @@ def _hub_trouble(error: Exception, repo_id: str, revision: str | None) -> str:
     if isinstance(error, RevisionNotFoundError):
         return f"has no revision {revision!r}; name a branch, a tag or a commit of it"
     if offline():
-        return "not whole in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids to download it; unset them"
+        return "not completely in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids to download it; unset them"
     if isinstance(error, LocalEntryNotFoundError):
-        return "cannot be reached and is not whole in the cache; check the connection and try again"
+        return "cannot be reached and is not completely in the cache; check the connection and try again"
     return f"{type(error).__name__}: {' '.join(str(error).split())}; check the name, the connection and the disk"

@@ -1,9 +1,12 @@
 """A NAME ─▶ A MODEL: a folder, a zip of one, an HDF5 beside its options, a hub id, a published or a packaged name.
 
-What is in the package comes first, so that its names mean the same everywhere (a folder of that name is `./name`), then
-what exists on the disk, then what must be fetched. Nothing is ever unpickled.
+Packaged names come first, so that they mean the same everywhere (a folder of that name is `./name`), then files and
+folders, then what must be downloaded. A name that looks like a path is never looked up on the Hugging Face Hub, where a
+stranger's model could have it; `hf:owner/name` always is. Nothing is ever unpickled.
 """
 
+import errno
+import logging
 import shutil
 import tempfile
 import zipfile
@@ -15,8 +18,19 @@ from pathlib import Path
 from elmo.errors import ElmoError, WeightsError
 from elmo.packaged import FOLDER as PACKAGED
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights import bilm_tf, folder, published
+from elmo.weights import bilm_tf, folder, json_file, published
 from elmo.weights.folder import Pretrained
+
+log = logging.getLogger("elmo")
+
+HUB_PREFIX = "hf:"
+FILE_ENDINGS = (
+    *(".hdf5", ".h5", ".zip", ".safetensors", ".json", ".txt", ".bin", ".pt", ".pth", ".th", ".pkl", ".ckpt", ".gz"),
+)
+MAX_VOCABULARY = 512 << 20  # bytes in a zip
+MAX_WEIGHTS = 16 << 30
+MAX_RATIO = 100  # of a file's size to its compressed size, above a size that does no harm
+UNSUSPICIOUS = 64 << 20
 
 
 def read(
@@ -27,8 +41,9 @@ def read(
     token_embeddings: str | Path | None = None,
     softmax: bool = False,
 ) -> Pretrained:
-    """Read a model wherever it is; the keywords name what does not lie beside the weights."""
+    """Read a model wherever it is; the keywords name files that are not beside the weights."""
     path = locate(source)
+    options, vocabulary, token_embeddings = map(_path, (options, vocabulary, token_embeddings))
     if path.is_file() and _is_zip(path):
         with _unpacked(path) as unpacked:
             try:
@@ -38,60 +53,92 @@ def read(
     return _read(path, options, vocabulary, token_embeddings, softmax)
 
 
+def _path(name: str | Path | None) -> Path | None:
+    return None if name is None else Path(name).expanduser()
+
+
 def _read(
-    path: Path,
-    options: str | Path | None,
-    vocabulary: str | Path | None,
-    token_embeddings: str | Path | None,
-    softmax: bool,
+    path: Path, options: Path | None, vocabulary: Path | None, token_embeddings: Path | None, softmax: bool
 ) -> Pretrained:
-    words = Vocabulary.read(Path(vocabulary)) if vocabulary is not None else None
+    words = Vocabulary.read(vocabulary) if vocabulary is not None else None
     if path.is_dir() and (path / folder.CONFIG).exists():
         if options is not None or token_embeddings is not None:
-            raise WeightsError(f"{path}: has its own {folder.CONFIG}; options= and token_embeddings= go with an .hdf5")
+            raise WeightsError(f"{path}: has its own {folder.CONFIG}; options= and token_embeddings= are for an .hdf5")
         model = folder.read(path, softmax)
         return Pretrained(model.bilm, words or model.vocabulary, model.warm_state)
     weights = _weights_in(path) if path.is_dir() else path
     _refuse_pickle(weights)
-    table = Path(token_embeddings) if token_embeddings is not None else None
-    bilm = bilm_tf.read(Path(options) if options is not None else options_beside(weights), weights, table)
+    bilm = bilm_tf.read(options or options_beside(weights), weights, token_embeddings)
     if bilm.config.n_words is not None:
-        words = _words_of(words, bilm.config.n_words, table or weights)
+        words = _words_of(words, bilm.config.n_words, token_embeddings or weights)
     return Pretrained(bilm, words)
 
 
 def locate(source: str | Path) -> Path:
-    """Where a model's files are; fetched first if need be."""
+    """Find the files of a model; download them first if necessary."""
     path, name = Path(source).expanduser(), str(source)
+    if not name.strip():
+        raise WeightsError(f"the name of the model is empty; {_expected()}")
     if name in packaged():
         return PACKAGED / name
-    if path.exists():
+    if name.startswith(HUB_PREFIX):
+        return published.fetch_hub(*_hub_id(name))
+    if _exists(path):
+        _refuse_run(path)
         return path
     if name in published.PUBLISHED:
         return published.fetch(name)[1]
-    if published.HUB_ID.fullmatch(name) and path.suffix not in (".hdf5", ".zip"):
+    if published.HUB_ID.fullmatch(name) and not isinstance(source, Path) and not _looks_like_a_path(name):
+        log.warning("%s: not found here, asking the Hugging Face Hub; write %s%s to say so", name, HUB_PREFIX, name)
         return published.fetch_hub(name)
-    names = ", ".join([*packaged(), *published.PUBLISHED])
-    raise WeightsError(
-        f"{name}: no such file or folder, and no model of that name; expected a model folder, a zip of one, an .hdf5 "
-        f"with its options beside it, a hub id (owner/name), or one of {names}"
+    raise WeightsError(f"{name}: no such file or folder, and no model of that name; {_expected()}")
+
+
+def _expected() -> str:
+    return (
+        "expected a model folder, a zip of one, an .hdf5 with its options beside it, hf:owner/name on the Hugging Face "
+        f"Hub, or one of {', '.join([*packaged(), *published.PUBLISHED])}"
     )
 
 
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _looks_like_a_path(name: str) -> bool:
+    """Whether `owner/name` is a file or folder that is missing: its folder exists, or it has the ending of a file."""
+    return name.startswith((".", "/", "~")) or Path(name).parent.exists() or Path(name).suffix in FILE_ENDINGS
+
+
+def _hub_id(name: str) -> tuple[str, str | None]:
+    """`hf:owner/name`, or `hf:owner/name@revision`."""
+    repo_id, _, revision = name.removeprefix(HUB_PREFIX).partition("@")
+    return repo_id, revision or None
+
+
+def _refuse_run(path: Path) -> None:
+    """A run's folder is easily taken for its model."""
+    if (path / "run.json").exists() and (path / "model").is_dir() and not (path / folder.CONFIG).exists():
+        raise WeightsError(f"{path}: is the folder of a training run; its model is {path / 'model'}")
+
+
 def packaged() -> list[str]:
-    """The models that came with the package."""
+    """The names of the models in the package."""
     return sorted(path.name for path in PACKAGED.glob("*") if (path / folder.CONFIG).exists())
 
 
 def options_names(weights: Path) -> list[Path]:
-    """Where the options of a weights file may lie: `x_weights.hdf5` has `x_options.json`, or plain `options.json`."""
+    """Where the options of a weights file may be: `x_weights.hdf5` has `x_options.json`, or plain `options.json`."""
     before, found, _ = weights.name.partition("weights")
     named = [weights.name.replace("weights", "options"), f"{before}options.json"] if found else []
     return [weights.with_name(name).with_suffix(".json") for name in [*named, "options.json"]]
 
 
 def options_beside(weights: Path) -> Path:
-    """The options that lie beside a weights file."""
+    """Find the options beside a weights file."""
     names = dict.fromkeys(options_names(weights))
     for path in names:
         if path.exists():
@@ -107,7 +154,7 @@ def _weights_in(path: Path) -> Path:
     for pickle in sorted([*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.th"), *path.glob("*.pkl")]):
         _refuse_pickle(pickle)
     what = f"{len(found)} .hdf5 files" if found else f"neither {folder.CONFIG} nor an .hdf5 file"
-    raise WeightsError(f"{path}: holds {what}; expected {folder.CONFIG} with {folder.WEIGHTS}, or one .hdf5")
+    raise WeightsError(f"{path}: contains {what}; expected {folder.CONFIG} with {folder.WEIGHTS}, or one .hdf5")
 
 
 def _refuse_pickle(path: Path) -> None:
@@ -119,7 +166,7 @@ def _refuse_pickle(path: Path) -> None:
 
 def _is_a_pickle(path: Path) -> WeightsError:
     return WeightsError(
-        f"{path}: a Python pickle, which can run any code when it is read, so it is not; "
+        f"{path}: a Python pickle, which can run any code when it is read, so it is refused; "
         f"expected {folder.WEIGHTS} or an .hdf5 of the same model"
     )
 
@@ -131,28 +178,65 @@ def _is_zip(path: Path) -> bool:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[Path]:
-    """A folder with what a model needs of a zip, and nothing else; gone afterwards."""
-    wanted = {folder.CONFIG, folder.WEIGHTS, folder.VOCABULARY, folder.WARM_STATE}
+    """A temporary folder with the files of a zip that a model needs, and no others."""
     with tempfile.TemporaryDirectory() as temporary:
         name = "the zip"
         try:
             with zipfile.ZipFile(path) as archive:
-                names = [member.filename for member in archive.infolist() if not member.is_dir()]
-                if any(Path(name).name == "data.pkl" for name in names):  # what torch.save writes
-                    raise _is_a_pickle(path)
-                for name in names:
-                    base = Path(name).name
-                    if base.startswith("._"):  # what a Mac adds
-                        continue
-                    if base in wanted or base.endswith((".hdf5", ".h5", "options.json")):
-                        target = Path(temporary) / base
-                        if target.exists():
-                            raise WeightsError(f"{path}: holds more than one {base}; expected the zip of one model")
-                        with archive.open(name) as packed, target.open("wb") as file:
-                            shutil.copyfileobj(packed, file)
-        except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, RuntimeError):
+                wanted = _wanted(path, archive)
+                for base, member in wanted.items():
+                    name = member.filename
+                    # zipfile stops at the size that the directory says.
+                    with archive.open(member) as packed, (Path(temporary) / base).open("wb") as file:
+                        shutil.copyfileobj(packed, file)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise WeightsError(
+                    f"{path}: {name} does not fit in {temporary}; make room, or set TMPDIR to another folder"
+                ) from None
+            raise WeightsError(f"{path}: {name} is damaged. Get the file again") from None
+        except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError, ValueError):
             raise WeightsError(f"{path}: {name} is damaged. Get the file again") from None
         yield Path(temporary)
+
+
+def _wanted(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The files of a zip that a model needs, by name; what would do harm is refused before anything is unpacked."""
+    wanted: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        base = Path(member.filename).name
+        if base == "data.pkl":  # what torch.save writes
+            raise _is_a_pickle(path)
+        if member.is_dir() or base.startswith("._") or (limit := _limit(base)) is None:  # ._: what a Mac adds
+            continue
+        if base in wanted:
+            raise WeightsError(f"{path}: contains more than one {base}; expected the zip of one model")
+        _refuse_bomb(path, member, limit)
+        wanted[base] = member
+    return wanted
+
+
+def _limit(base: str) -> int | None:
+    """The most bytes that a file of this name can have in a zip; None if a model does not need it."""
+    if base == folder.CONFIG or base.endswith("options.json"):
+        return json_file.MAX_BYTES
+    if base == folder.VOCABULARY:
+        return MAX_VOCABULARY
+    if base in (folder.WEIGHTS, folder.WARM_STATE) or base.endswith((".hdf5", ".h5")):
+        return MAX_WEIGHTS
+    return None
+
+
+def _refuse_bomb(path: Path, member: zipfile.ZipInfo, limit: int) -> None:
+    """Refuse a file that would fill the disk or the memory, by what the zip's directory says, before it is unpacked."""
+    size, packed = member.file_size, member.compress_size
+    if size > limit:
+        raise WeightsError(f"{path}: {member.filename} has {size:,} bytes; expected at most {limit:,}")
+    if size > UNSUSPICIOUS and size > MAX_RATIO * packed:
+        raise WeightsError(
+            f"{path}: {member.filename} has {size:,} bytes, compressed to {packed:,}; no model compresses so well. "
+            "Unpack it yourself if you trust it"
+        )
 
 
 def _words_of(words: Vocabulary | None, n_words: int, where: Path) -> Vocabulary:

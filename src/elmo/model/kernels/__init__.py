@@ -7,16 +7,33 @@
 Which one computes is chosen where it is called, by `triton_computes`; `BiLM.plain` asks for the plain path.
 """
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from elmo.model.device import without_autocast
+
+Gradients = tuple[Tensor | None, ...]
 
 
 def triton_computes(tensor: Tensor) -> bool:
     """Whether Triton's kernels take this: a CUDA device's, of a generation that knows bfloat16, not in float64."""
     return tensor.is_cuda and tensor.dtype in (torch.float32, torch.bfloat16) and _triton_runs_on(tensor.device)
+
+
+def exact_backward(backward: Callable[..., Gradients]) -> Any:
+    """Let a `backward` compute in the dtypes of its `forward`, also where it is called inside `torch.autocast`."""
+
+    @wraps(backward)
+    def exact(ctx: Any, *gradients: Tensor | None) -> Gradients:
+        with without_autocast(next(gradient for gradient in gradients if gradient is not None)):
+            return backward(ctx, *gradients)
+
+    return exact
 
 
 @cache

@@ -24,6 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from elmo.model.device import product_dtype
+from elmo.model.kernels import exact_backward
 
 SPLITS = 64  # programs that share the words of a weight's gradient
 COPIES = 128  # of the embedding's gradient
@@ -96,6 +97,7 @@ class _Convolve(torch.autograd.Function):
         return values
 
     @staticmethod
+    @exact_backward
     @once_differentiable
     def backward(ctx: Any, d_values: Tensor) -> tuple[Tensor | None, ...]:
         ids, characters, order, lengths, weights, values, where, embedding, *filters_and_biases = ctx.saved_tensors

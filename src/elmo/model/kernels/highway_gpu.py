@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import increment_version
 
 from elmo.model.device import product_dtype
+from elmo.model.kernels import exact_backward
 
 BLOCK = 1024  # numbers that one program computes
 
@@ -37,6 +38,7 @@ class _Highway(torch.autograd.Function):
         return result
 
     @staticmethod
+    @exact_backward
     @once_differentiable
     def backward(ctx: Any, d_result: Tensor) -> tuple[Tensor, ...]:
         x, weight, bias, gates = ctx.saved_tensors

@@ -25,6 +25,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import increment_version
 
 from elmo.model.device import product_dtype
+from elmo.model.kernels import exact_backward
 
 BLOCK = 1024  # numbers that one program computes
 
@@ -151,6 +152,7 @@ class _LSTM(torch.autograd.Function):
         return outputs, after_h, after_c
 
     @staticmethod
+    @exact_backward
     @once_differentiable
     def backward(
         ctx: Any, d_outputs: Tensor | None, d_h: Tensor | None, d_c: Tensor | None

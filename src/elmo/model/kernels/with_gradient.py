@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elmo.model.device import product_dtype
+from elmo.model.kernels import exact_backward
 
 
 def lstm_with_gradient(
@@ -96,6 +97,7 @@ class _LSTM(torch.autograd.Function):
         return outputs, h, c
 
     @staticmethod
+    @exact_backward
     @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, d_h: Tensor, d_c: Tensor) -> tuple[Tensor | None, ...]:
         inputs, first, weight_input, weight_hidden, weight_projection, gates, cells, hidden, before, outputs = (

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from elmo.embed.word_cache import WordCache
+from elmo.embed.words import WordCache
 
 MIXED = 2654435761  # spreads the words' numbers
 
@@ -116,7 +116,8 @@ def test_cleared_it_encodes_again() -> None:
 
 def test_what_is_given_is_not_the_table_itself() -> None:
     cache = WordCache(Encoder(), 10)
-    cache.vectors(["1", "2"]).zero_()
+    with torch.inference_mode():
+        cache.vectors(["1", "2"]).zero_()
     assert_right(cache, ["1", "2"])
 
 

@@ -1,0 +1,157 @@
+"""A TEXT FILE ─▶ A FILE OF ARRAYS: what `elmo embed` does, as one call."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from elmo.embed.embedder import load
+from elmo.embed.lines import tokens_of_lines
+from elmo.embed.pooling import pooling
+from elmo.embed.selection import Selection
+from elmo.embed.sentences import MAX_SENTENCE_TOKENS
+from elmo.embed.store import Store, format_of
+from elmo.errors import ConfigError, DataError, ElmoError
+from elmo.files import locked, refuse_existing
+from elmo.packaged import DEFAULT
+from elmo.text.reader import STDIN, Lines
+
+Progress = Callable[[int, int], None]
+"""Called with the number of tokens embedded by this call so far, and the bytes of the input up to there."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """The size of an output file."""
+
+    sentences: int
+    tokens: int
+
+
+def embed_file(
+    input: str | Path,
+    output: str | Path,
+    model: str | Path = DEFAULT,
+    *,
+    layers: str = "all",
+    pool: str | None = None,
+    format: str | None = None,
+    dtype: str = "float32",
+    tokenized: bool = False,
+    state: str = "fresh",
+    batch_tokens: int | None = None,
+    batch_size: int = 64,
+    max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
+    device: str = "auto",
+    precision: str = "float32",
+    forget_sentences: bool = False,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Embedded:
+    """Embed a text file, one sentence per line, and write an HDF5, Parquet or npz file.
+
+    `input` may be compressed; "-" is standard input. A blank line is an empty sentence. `tokenized` splits lines at
+    white space instead of tokenizing them; `pool` ("mean", "max", "first-last") gives one vector per sentence. A
+    longer line than `max_sentence_tokens` is refused; None sets no limit.
+
+    The output is locked against other processes and must not exist. Until it is complete, finished sentences are in
+    `OUTPUT.part`: whatever ends the run, `resume=True` continues it and gives the same file.
+    """
+    if str(output) == STDIN:
+        raise ConfigError("embed cannot write arrays to standard output; give the name of a file, e.g. vectors.hdf5")
+    output = Path(output).expanduser()
+    form = format_of(output, format)
+    if pool:
+        pooling(pool)  # check the name before anything is read
+    lines = Lines(input)
+    refuse_existing(output)
+    with locked(output):  # also checks that the output can be written
+        embedder = load(model, device=device, precision=precision)
+        Selection.parse(layers, embedder.n_layers, dtype)
+        pooled = pooling(pool, embedder.config.directions) if pool else None
+        settings = {
+            "layers": layers,
+            "pool": pool,
+            "dtype": dtype,
+            "tokenized": tokenized,
+            "state": state,
+            "batch_size": batch_size if state == "carried" else None,
+            "batch_tokens": batch_tokens,
+            "precision": precision,
+            "model": embedder.fingerprint(),
+        }
+        store = Store(output, settings, resume)
+        before = store.n_tokens
+        sentences = _Sentences(lines, tokens_of_lines(lines, tokenized, max_sentence_tokens), store)
+        try:
+            arrays = embedder.embed(
+                sentences,
+                layers,
+                dtype=dtype,
+                state=state,
+                batch_tokens=batch_tokens,
+                batch_size=batch_size,
+                skip=store.sentences,
+                max_sentence_tokens=max_sentence_tokens,
+            )
+            for array in arrays:
+                tokens, position = sentences.waiting.popleft()
+                store.add(tokens, pooled(array) if pooled else array)
+                if progress is not None:
+                    progress(store.n_tokens - before, position)
+            if sentences.error is not None:
+                raise sentences.error
+            store.finish(form, sentences=not forget_sentences)
+        except BaseException as error:
+            saved = store.save()
+            if not saved:
+                raise
+            same = " and the same input" if lines.name == STDIN else ""
+            how = f"{saved:,} sentences are saved in {store.part}; use --resume{same} to continue"
+            if isinstance(error, ElmoError):
+                raise type(error)(f"{error}. {how}") from error
+            error.add_note(how)
+            raise
+    return Embedded(store.sentences, store.n_tokens)
+
+
+class _Sentences:
+    """The tokens of each line. What the run to resume had read must be the same.
+
+    A line that cannot be read ends the text; the error is raised when the sentences before it are embedded and saved.
+    """
+
+    def __init__(self, lines: Lines, tokens: Iterator[tuple[int, list[str]]], store: Store) -> None:
+        self._lines = lines
+        self._tokens = tokens
+        self._store = store
+        self._skip = store.sentences
+        self.waiting: deque[tuple[list[str], int]] = deque()  # tokens, position: read, but not embedded yet
+        self.error: DataError | None = None
+
+    def __iter__(self) -> Iterator[list[str]]:
+        part = self._store.part
+        before = self._store.tokens()
+        number = 0
+        for number, tokens in self._until_an_error():
+            # The embedder reads when it has given back all it had read before: the moment to save that.
+            self._store.flush_if_due()
+            if number > self._skip:
+                self.waiting.append((tokens, self._lines.position))
+            elif tokens != next(before):
+                raise DataError(
+                    f"{self._lines.shown}: line {number} has changed since the run to resume; restore it, or remove "
+                    f"{part} to start over"
+                )
+            yield tokens
+        if number < self._skip and self.error is None:
+            raise DataError(
+                f"{self._lines.shown}: has {number} lines, but the run to resume has read {self._skip}; "
+                f"restore it, or remove {part} to start over"
+            )
+
+    def _until_an_error(self) -> Iterator[tuple[int, list[str]]]:
+        try:
+            yield from self._tokens
+        except DataError as error:
+            self.error = error

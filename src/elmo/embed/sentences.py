@@ -1,0 +1,82 @@
+"""SENTENCES AS THEY ARE GIVEN ─▶ LISTS OF TOKENS, checked as they are read: one at a time, and the list may be endless.
+
+A string is raw text and is tokenised; anything else that can be iterated is tokens: a list, a NumPy array, a Series.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from elmo.errors import ConfigError, DataError
+from elmo.text.tokens import words
+
+MAX_SENTENCE_TOKENS = 100_000  # of one sentence, unless a caller asks for more
+
+Sentence = str | Sequence[str]
+
+_EXPECTED = "expected a string or a list of tokens"
+
+
+def tokenised(
+    sentences: Iterable[Sentence], max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS
+) -> Iterator[list[str]]:
+    """The tokens of each sentence. What is no list of sentences is refused at once, a bad sentence when it is read."""
+    if isinstance(sentences, str):
+        raise DataError("expected a list of sentences, found one string; write [text]")
+    if max_sentence_tokens is not None and max_sentence_tokens < 1:
+        raise ConfigError(f"max_sentence_tokens is {max_sentence_tokens}; expected 1 or more, or None for no limit")
+    name = type(sentences).__name__
+    if hasattr(sentences, "columns"):  # iterating over a table would give the names of its columns
+        raise DataError(f"expected a list of sentences, found a {name}; choose one of its columns, e.g. table['text']")
+    if isinstance(sentences, bytes | bytearray | Mapping | Set) or not hasattr(type(sentences), "__iter__"):
+        raise DataError(f"expected a list of sentences, found one object of type {name}")
+    return (_tokens(index, sentence, max_sentence_tokens) for index, sentence in enumerate(sentences))
+
+
+def _tokens(index: int, sentence: Sentence, most: int | None) -> list[str]:
+    """The tokens of the sentence of that index."""
+    tokens = words(sentence) if isinstance(sentence, str) else _listed(index, sentence)
+    if most is not None and len(tokens) > most:
+        raise DataError(
+            f"sentence {index} has {len(tokens):,} tokens; expected at most {most:,}. Split it into sentences, or "
+            f"raise the limit with max_sentence_tokens="
+        )
+    return tokens
+
+
+def _listed(index: int, sentence: Any) -> list[str]:
+    """The tokens of a sentence that is no string."""
+    if hasattr(sentence, "as_py"):  # a pyarrow scalar
+        sentence = sentence.as_py()
+        if isinstance(sentence, str):
+            return words(sentence)
+    if isinstance(sentence, bytes | bytearray | Mapping | Set):
+        raise _wrong(f"sentence {index}", sentence, _EXPECTED)
+    try:
+        tokens = list(sentence)
+    except TypeError:
+        raise _wrong(f"sentence {index}", sentence, _EXPECTED) from None
+    if set(map(type, tokens)) <= {str}:
+        return tokens
+    return [_token(index, place, token) for place, token in enumerate(tokens)]
+
+
+def _token(index: int, place: int, token: Any) -> str:
+    """A token whose type is not `str` itself: NumPy's strings are strings, too."""
+    if hasattr(token, "as_py"):
+        token = token.as_py()
+    if not isinstance(token, str):
+        raise _wrong(f"token {place} of sentence {index}", token, "expected a string")
+    return str(token)
+
+
+def _wrong(where: str, found: Any, expected: str) -> DataError:
+    shown = found if found is None else f"{_short(repr(found))} ({type(found).__name__})"
+    missing = found is None or type(found).__name__ in ("NAType", "NaTType") or (found != found) is True
+    advice = ". Drop missing values first, e.g. with dropna()" if missing else ""
+    if isinstance(found, bytes | bytearray):
+        advice = ". Decode it first, e.g. with .decode('utf-8')"
+    return DataError(f"{where} is {shown}; {expected}{advice}")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,140 @@
+"""WORDS ─▶ TOKEN VECTORS, remembered: x_k depends on the word alone, so it is computed once and kept across calls.
+
+The cache is bounded; the words unused for longest make room. It changes the time a result takes, not the result.
+Any number of threads may ask for vectors at once: the cache is read and changed under a lock, the encoder runs outside.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import islice
+from threading import Lock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmo.model.bilm import BiLM
+from elmo.model.device import without_autocast
+from elmo.text import batches, characters
+from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmo.text.vocabulary import Vocabulary
+
+WORDS_AT_ONCE = 1024  # new words that pass the token encoder together
+
+
+def bounded(sentence: Sequence[str]) -> list[str]:
+    """The sentence between its boundaries, as the model reads it."""
+    return [BEGIN_SENTENCE, *sentence, END_SENTENCE]
+
+
+class WordEncoder:
+    """Words through a biLM's token encoder: by their characters, or by their row in the word table."""
+
+    def __init__(self, bilm: BiLM, vocabulary: Vocabulary | None = None) -> None:
+        self.bilm = bilm
+        self.vocabulary = vocabulary
+
+    @torch.inference_mode()
+    def __call__(self, words: Sequence[str]) -> Tensor:
+        """The vectors of words, (N, D)."""
+        weight, config = self.bilm.weight, self.bilm.config
+        if not words:
+            return weight.new_empty(0, config.lstm.projection_dim)
+        with without_autocast(weight):
+            if config.char_cnn is None:
+                assert self.vocabulary is not None
+                rows = torch.from_numpy(self.vocabulary.ids(words)).to(weight.device)
+                vectors: Tensor = self.bilm.token_encoder(rows)
+                return vectors
+            length = config.char_cnn.max_characters_per_token
+            parts = [
+                self.bilm.token_encoder(torch.from_numpy(characters.word_ids(some, length)).to(weight.device))
+                for some in batches.consecutive(words, WORDS_AT_ONCE)
+            ]
+            return torch.cat(parts)
+
+    def ids(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """What `BiLM` reads, boundaries included: character ids (B, T, C), or a word table's ids (B, T)."""
+        cnn = self.bilm.config.char_cnn
+        if cnn is not None:
+            ids = characters.sentence_ids(sentences, cnn.max_characters_per_token)
+        else:
+            assert self.vocabulary is not None
+            ids = np.zeros((len(sentences), max(map(len, sentences), default=0) + 2), dtype=np.int64)
+            for row, sentence in zip(ids, sentences, strict=True):
+                row[: len(sentence) + 2] = self.vocabulary.ids(bounded(sentence))
+        return torch.from_numpy(ids).to(self.bilm.weight.device)
+
+
+class WordCache:
+    """At most `capacity` word vectors, made by `encode` when first asked for. A capacity of 0 keeps none."""
+
+    def __init__(self, encode: Callable[[Sequence[str]], Tensor], capacity: int) -> None:
+        self.capacity = capacity
+        self.encode = encode
+        self._lock = Lock()
+        self._rows: OrderedDict[str, int] = OrderedDict()  # word ─▶ row of the table, least recently used first
+        self._table: Tensor | None = None  # (rows in use or more, D)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def clear(self) -> None:
+        """Forget every word. What another thread is encoding at this moment is not kept either."""
+        with self._lock:
+            self._forget()
+
+    @torch.inference_mode()
+    def vectors(self, words: Sequence[str]) -> Tensor:
+        """The vectors of distinct words, (N, D)."""
+        if not words or len(words) > self.capacity:
+            return self.encode(words)
+        with self._lock:
+            rows = self._rows
+            new = [word for word in words if word not in rows]
+            known = [word for word in words if word in rows] if new else words
+            for word in known:
+                rows.move_to_end(word)  # now the most recently used
+            found = self._gather([rows[word] for word in known])
+        if not new:
+            assert found is not None
+            return found
+        made = self.encode(new)
+        with self._lock:
+            if self._rows is rows:  # else it was cleared: these may be of weights that are gone
+                self._keep(new, made)
+        if found is None:
+            return made
+        place = {word: number for number, word in enumerate([*known, *new])}
+        return torch.cat([found, made])[torch.tensor([place[word] for word in words], device=made.device)]
+
+    def _gather(self, rows: list[int]) -> Tensor | None:
+        """A copy of these rows: the table may change as soon as the lock is released."""
+        if self._table is None:
+            return None
+        return self._table[torch.tensor(rows, device=self._table.device, dtype=torch.long)]
+
+    def _keep(self, words: Sequence[str], vectors: Tensor) -> None:
+        """Enter words that were not there when they were looked for; another thread may have entered some since."""
+        new = [row for row, word in enumerate(words) if word not in self._rows]
+        used = len(self._rows)
+        needed = min(used + len(new), self.capacity)
+        # Grow before any word is forgotten: where memory runs out here, the cache is as it was.
+        if self._table is None or needed > len(self._table):
+            grown = vectors.new_empty(min(max(2 * needed, 1024), self.capacity), vectors.shape[1])
+            if self._table is not None:
+                grown[:used] = self._table[:used]
+            self._table = grown
+        try:
+            free = list(range(used, needed))
+            oldest = list(islice(self._rows, len(new) - len(free)))
+            rows = free + [self._rows.pop(word) for word in oldest]
+            self._table[torch.tensor(rows, device=vectors.device, dtype=torch.long)] = vectors[new]
+            self._rows.update(zip((words[row] for row in new), rows, strict=True))
+        except BaseException:  # Ctrl-C, too: rows and words must not be half changed
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        self._rows = OrderedDict()
+        self._table = None

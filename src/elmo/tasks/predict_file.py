@@ -1,0 +1,76 @@
+"""A FILE OF ITEMS ─▶ A FILE OF ANSWERS, line by line: what `elmo predict` does, as one call."""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from elmo.errors import DataError
+from elmo.tasks.predict import Predictor
+from elmo.tasks.task import Example
+from elmo.text.reader import Lines
+from elmo.text.writer import text_output
+
+
+def predict_file(
+    predictor: Predictor,
+    input: str | Path,
+    output: str | Path | None = None,
+    *,
+    jsonl: bool | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> int:
+    """Answer every line of a file, and write a JSON object per line: {"line": N, …}; how many lines there are.
+
+    Line N of the output is the answer to line N of the input; a blank line gives {"line": N, "blank": true}. A line is
+    raw text, or with `jsonl` (by default if the name ends in .jsonl or .json) a JSON value that the task reads. The
+    input may be compressed; "-" is standard input. `output` must not exist; None or "-" is standard output. `progress`
+    is called with the number of lines answered so far, and the bytes of the input up to there.
+    """
+    lines = Lines(input)
+    if jsonl is None:
+        jsonl = bool({".jsonl", ".json"} & set(Path(input).suffixes[-2:]))
+    done = 0
+    with text_output(output) as file:
+        for number, position, answer in _answers(predictor, lines, jsonl):
+            file.write(json.dumps({"line": number, **answer}, ensure_ascii=False) + "\n")
+            done = number
+            if progress is not None:
+                progress(done, position)
+    return done
+
+
+def _answers(predictor: Predictor, lines: Lines, as_json: bool) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """The number of each line, the bytes of the input up to its end, and its answer."""
+    waiting: deque[tuple[int, int, bool]] = deque()  # number, position, blank: lines read, but not answered yet
+
+    def examples() -> Iterator[Example]:
+        for number, line in lines:
+            blank = not line.strip()
+            waiting.append((number, lines.position, blank))
+            if not blank:
+                yield _parsed(predictor, lines, number, line, as_json)
+
+    def blanks() -> Iterator[tuple[int, int, dict[str, Any]]]:
+        while waiting and waiting[0][2]:
+            number, position, _ = waiting.popleft()
+            yield number, position, {"blank": True}
+
+    for answer in predictor.answers(examples()):
+        yield from blanks()
+        number, position, _ = waiting.popleft()
+        yield number, position, answer
+    yield from blanks()
+
+
+def _parsed(predictor: Predictor, lines: Lines, number: int, line: str, as_json: bool) -> Example:
+    where = f"{lines.shown}: line {number}"
+    try:
+        item = json.loads(line) if as_json else line
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where} is not JSON ({error}); expected an item per line, or use --text") from None
+    try:
+        return predictor.task.parse(item)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None

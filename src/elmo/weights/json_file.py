@@ -1,0 +1,29 @@
+"""A CONFIG OR OPTIONS FILE ─▶ A DICTIONARY, safe to read from strangers: of bounded size and depth."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from elmo.errors import WeightsError
+
+MAX_BYTES = 4 << 20  # those of models have a few hundred bytes
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)  # not its size on the disk: a device has none
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror}); expected a JSON file") from None
+    if len(data) > MAX_BYTES:
+        raise WeightsError(f"{path}: has more than {MAX_BYTES:,} bytes; expected the config or options of a model")
+    try:
+        values = json.loads(data.decode("utf-8-sig"))
+    except RecursionError:
+        raise WeightsError(f"{path}: is nested too deeply; expected the config or options of a model") from None
+    except ValueError as error:
+        raise WeightsError(f"{path}: not JSON ({error})") from None
+    if not isinstance(values, dict):
+        raise WeightsError(f"{path}: expected a JSON object, found {type(values).__name__}")
+    return values

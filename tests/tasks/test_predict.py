@@ -1,0 +1,133 @@
+"""A trained task in use by many threads, and what it holds for each of them."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from elmo.embed.embedder import Embedder
+from elmo.tasks.folder import Trained
+from elmo.tasks.frozen import FrozenLayers
+from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, Texts
+from elmo.tasks.ner.model import TASK as NER
+from elmo.tasks.predict import Predictor
+from elmo.tasks.reading import parse_sentence
+from elmo.tasks.task import Task, TaskModel
+from embedders import DIM, embedder, fresh
+
+WORDS = [f"w{number}" for number in range(150)]
+RANDOM = Random(0)
+SENTENCES = [RANDOM.choices(WORDS, k=RANDOM.randint(1, 9)) for _ in range(96)]
+FEW_WORDS = 12 * 4 * DIM // 2  # bytes of a cache of twelve words
+HALF = 4e-3  # the layers are kept in float16
+
+
+@pytest.fixture(autouse=True)
+def switching_often() -> Iterator[None]:
+    """Let the interpreter change threads as often as it can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+class Average(TaskModel):
+    """Answers with numbers, which show every mistake: the mean of a text's ELMo vectors."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        super().__init__()
+        self.inputs = inputs
+
+    def loss(self, texts: Sequence[Texts], gold: Sequence[Any]) -> Tensor:
+        raise NotImplementedError
+
+    def answers(self, texts: Sequence[Texts]) -> list[Any]:
+        (text,) = texts
+        return list((self.inputs(text).sum(dim=1) / text.mask.sum(dim=1, keepdim=True)).detach().numpy())
+
+
+def predictor(trainable: bool, of: Embedder) -> Predictor:
+    config = InputsConfig(elmo=ElmoConfig(mix="average", trainable=trainable, dropout=0.5))
+    frozen, bilm = (None, of.bilm) if trainable else (FrozenLayers(of), None)
+    task = Task(
+        name="average",
+        config=InputsConfig,
+        read=lambda path: {},
+        labels=lambda examples: [],
+        model=lambda config, inputs, labels: Average(inputs),
+        score=lambda gold, found: {},
+        parse=parse_sentence,
+        show=lambda example, answer: {"tokens": example.texts[0], "mean": answer},
+    )
+    return Predictor(Trained(task, config, [], [], Average(Inputs(config, frozen=frozen, bilm=bilm))))
+
+
+def mean(sentence: Sequence[str]) -> Any:
+    return fresh(sentence).mean(axis=(0, 1))
+
+
+def in_threads(call: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(call, items))
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+@pytest.mark.parametrize("size", [1, 6])
+def test_every_thread_gets_the_answers_to_its_own_items(trainable: bool, size: int) -> None:
+    using = predictor(trainable, embedder(cache_bytes=FEW_WORDS))
+    calls = [SENTENCES[start : start + size] for start in range(0, len(SENTENCES), size)]
+    for found in (in_threads(using.predict, calls), [using.predict(call) for call in calls]):
+        for answers, sentences in zip(found, calls, strict=True):
+            assert [answer["tokens"] for answer in answers] == [tuple(sentence) for sentence in sentences]
+            for answer, sentence in zip(answers, sentences, strict=True):
+                np.testing.assert_allclose(answer["mean"], mean(sentence), atol=HALF)
+
+
+def test_a_tagger_answers_in_many_threads_as_in_one() -> None:
+    config = NER.config(hidden=8, inputs=InputsConfig(characters=CharactersConfig(4, 6), elmo=ElmoConfig(mix_l2=0.1)))
+    torch.manual_seed(1)
+    made = Inputs(config.inputs, frozen=FrozenLayers(embedder(cache_bytes=FEW_WORDS)))
+    using = Predictor(Trained(NER, config, labels := ["O", "U-PER", "U-LOC"], [], NER.model(config, made, labels)))
+    alone = using.predict(SENTENCES)
+    assert len({tag for answer in alone for tag in answer["tags"]}) > 1
+    assert [answer for (answer,) in in_threads(lambda sentence: using.predict([sentence]), SENTENCES)] == alone
+
+
+def test_a_model_that_was_left_in_training_drops_nothing_out() -> None:
+    using = predictor(False, embedder())
+    assert not using.trained.model.training
+    np.testing.assert_allclose(using.predict([["w1", "w2"]])[0]["mean"], mean(["w1", "w2"]), atol=HALF)
+
+
+def test_layers_are_computed_once_for_all_batches_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = embedder()
+    asked: list[list[tuple[str, ...]]] = []
+    embed = of.embed
+
+    def counted(sentences: Any, *rest: Any, **options: Any) -> Any:
+        asked.append(sentences := list(sentences))
+        return embed(sentences, *rest, **options)
+
+    monkeypatch.setattr(of, "embed", counted)
+    assert len(predictor(False, of).predict(SENTENCES)) == len(SENTENCES)  # two batches of 64
+    assert asked == [list(dict.fromkeys(map(tuple, SENTENCES)))]
+
+
+def test_what_a_thread_holds_is_given_up_at_the_end_and_the_rest_stays() -> None:
+    of = embedder()
+    layers = FrozenLayers(of, [("w1",)])
+    with layers.holding([("w2", "w3")]):
+        inside = layers.layers([("w2", "w3"), ("w2", "w3")]).activations
+        with layers.holding([("w4",)]):
+            np.testing.assert_allclose(layers.layers([("w4",)]).activations[:, 0], fresh(["w4"]), atol=HALF)
+        np.testing.assert_allclose(layers.layers([("w1",)]).activations[:, 0], fresh(["w1"]), atol=HALF)
+        np.testing.assert_allclose(FrozenLayers(of).layers([("w2",)]).activations[:, 0], fresh(["w2"]), atol=HALF)
+    for row in (0, 1):
+        np.testing.assert_allclose(inside[:, row], fresh(["w2", "w3"]), atol=HALF)
+    np.testing.assert_allclose(layers.layers([("w2", "w3")]).activations[:, 0], fresh(["w2", "w3"]), atol=HALF)
