@@ -673,3 +673,29 @@ def test_a_place_that_is_no_folder(home: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("keep")
     ended = elmo("finetune", home / "model", home / "corpus", tmp_path / "file" / "run", *sets())
     assert_refused(ended, "cannot be written")
+
+
+# Help and threads
+
+
+def test_threads_of_every_verb_that_computes(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    assert pretrain(home / "corpus", tmp_path / "run", "--threads", 1, steps=1).code == 0
+    tuned = ("finetune", home / "model", home / "corpus", tmp_path / "tuned", *sets(steps=1))
+    assert elmo(*tuned, "--threads", 2).code == 0
+    assert elmo("perplexity", home / "model", home / "corpus", "--threads", 3).code == 0
+    assert asked == [1, 2, 3]
+    for verb, number in (("train", 4), ("evaluate", 5)):  # refused later: there are no files
+        folders = [tmp_path, tmp_path / "x"]
+        assert elmo(verb, *(["ner"] if verb == "train" else []), *folders, "--threads", number).code == 2
+    assert asked == [1, 2, 3, 4, 5]
+    assert elmo("pretrain", home / "corpus", tmp_path / "no", "--threads", 0).code == 2
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune", "train"])
+def test_help_shows_what_set_takes(verb: str) -> None:
+    shown = elmo(verb, "--help").out
+    assert "--set FIELD=VALUE" in shown
+    assert "list[" not in shown
+    assert "--threads N" in shown
