@@ -26,8 +26,8 @@ from plain import PlainBiLM
 
 from elmo.embed.embedder import Embedder, load
 from elmo.model.bilm import BiLM, BiLMConfig
-from elmo.run import memory_peak
 from elmo.text.tokens import words
+from elmo.training import memory
 from elmo.weights import bilm_tf
 from elmo.weights.folder import Pretrained
 
@@ -170,7 +170,7 @@ def child(weights: str, text: str) -> None:
 
 def peak_memory() -> float:
     """MiB this process ever had in memory."""
-    peak = memory_peak(torch.device("cpu"))
+    peak = memory.peak(torch.device("cpu"))
     return math.nan if peak is None else peak / 2**20
 
 

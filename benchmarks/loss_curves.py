@@ -36,7 +36,7 @@ def losses(corpus: Corpus, arguments: argparse.Namespace, changes: list[str], dr
         training = Training(corpus, Path(folder) / "run", config)
         pinned = training.device.type == "cuda"
         for number, batch in enumerate(training.batches.from_step(0, arguments.steps, pinned)):
-            found.append(training.step(number, batch, training.config.optimizer.rate)[0].mean())
+            found.append(training.step(number, batch, training.config.optimizer.learning_rate)[0].mean())
     return np.array([float(loss) for loss in found])
 
 

@@ -22,7 +22,7 @@ CHANGES = {
     "plain operations, bfloat16": ["kernels=plain"],
     "both directions read the same text": ["batch.same_text=true"],
     "in 4 parts": ["batch.accumulate=4"],
-    "Adam": ["optimizer.name=adam", "optimizer.rate=0.001"],
+    "Adam": ["optimizer.name=adam", "optimizer.learning_rate=0.001"],
     "full softmax": ["negatives=none"],
 }
 

@@ -11,18 +11,17 @@ ALLOWED = {
     "errors": set(),
     "files": {"errors"},
     "config": {"errors"},
-    "run": {"errors", "files"},
-    "checkpoint": {"errors", "files"},
+    "training": {"errors", "files", "config"},
     "packaged": set(),
     "text": {"errors", "files"},
     "model": {"errors"},
     "weights": {"errors", "files", "config", "packaged", "text", "model"},
     "embed": {"errors", "files", "packaged", "text", "model", "weights"},
-    "pretrain": {"errors", "files", "checkpoint", "config", "run", "text", "model", "weights"},
-    "tasks": {
-        "errors", "files", "checkpoint", "config", "packaged", "run", "text", "model", "weights", "embed",
+    "pretrain": {"errors", "files", "config", "training", "text", "model", "weights"},
+    "tasks": {"errors", "files", "config", "packaged", "training", "text", "model", "weights", "embed"},
+    "cli": {
+        "errors", "files", "config", "packaged", "training", "text", "model", "weights", "embed", "pretrain", "tasks",
     },
-    "cli": {"errors", "files", "config", "run", "packaged", "text", "model", "weights", "embed", "pretrain", "tasks"},
     "__init__": {"errors", "model", "embed", "tasks"},
     "__main__": {"cli"},
 }

@@ -193,7 +193,7 @@ def test_three_sources_merge_path_by_path(one: dict[str, Any], two: dict[str, An
     ("assignment", "wanted"),
     [
         ("seed=3", {"seed": 3}),
-        ("optimizer.rate=0.1", {"optimizer": {"rate": 0.1}}),
+        ("optimizer.learning_rate=0.1", {"optimizer": {"learning_rate": 0.1}}),
         ("a.b.c=true", {"a": {"b": {"c": True}}}),
         ("steps=1_000", {"steps": 1000}),
         ("rate=1e-3", {"rate": 1e-3}),
@@ -220,7 +220,7 @@ def test_later_assignments_win_and_tables_grow() -> None:
 def test_an_assignment_without_a_name_or_a_value_is_refused(assignment: str) -> None:
     with pytest.raises(ConfigError) as refused:
         settings([assignment])
-    assert str(refused.value) == f"--set {assignment}: expected name=value, such as optimizer.rate=0.1"
+    assert str(refused.value) == f"--set {assignment}: expected name=value, such as optimizer.learning_rate=0.1"
 
 
 # Files
@@ -273,11 +273,11 @@ def recipe(tmp_path: Path, text: str, *assignments: str, preset: str = "original
 
 
 def test_the_command_line_wins_over_the_file_over_the_preset_over_defaults(tmp_path: Path) -> None:
-    text = "[model.lstm]\ndim = 111\nn_layers = 1\n[optimizer]\nrate = 0.5\nname = 'adam'\n"
-    config = recipe(tmp_path, text, "model.lstm.dim=222", "optimizer.rate=0.7", preset="small")
+    text = "[model.lstm]\ndim = 111\nn_layers = 1\n[optimizer]\nlearning_rate = 0.5\nname = 'adam'\n"
+    config = recipe(tmp_path, text, "model.lstm.dim=222", "optimizer.learning_rate=0.7", preset="small")
     lstm = config.model.lstm
     assert (lstm.dim, lstm.n_layers, lstm.projection_dim, lstm.cell_clip) == (222, 1, 128, 3.0)
-    assert (config.optimizer.rate, config.optimizer.name, config.optimizer.clip_norm) == (0.7, "adam", 10.0)
+    assert (config.optimizer.learning_rate, config.optimizer.name, config.optimizer.clip_norm) == (0.7, "adam", 10.0)
 
 
 def test_the_defaults_are_the_original_s() -> None:
@@ -285,7 +285,8 @@ def test_the_defaults_are_the_original_s() -> None:
     assert config == PretrainConfig()
     assert config.model == BiLMConfig()
     assert (config.batch.size, config.batch.unroll, config.negatives, config.dropout) == (128, 20, 8192, 0.1)
-    assert (config.optimizer.name, config.optimizer.rate, config.optimizer.initial_accumulator) == ("adagrad", 0.2, 1.0)
+    optimizer = config.optimizer
+    assert (optimizer.name, optimizer.learning_rate, optimizer.initial_accumulator) == ("adagrad", 0.2, 1.0)
     assert (config.optimizer.clip_norm, config.optimizer.loss_times_unroll, config.epochs) == (10.0, True, 10.0)
 
 
@@ -305,7 +306,7 @@ def test_filters_come_from_a_file_and_from_the_command_line(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("optimizer.raet=0.1", r"^unknown field 'optimizer\.raet'; did you mean 'optimizer\.rate'\?$"),
+        ("optimizer.nmae=adam", r"^unknown field 'optimizer\.nmae'; did you mean 'optimizer\.name'\?$"),
         ("model.lstm.projection_dm=3", r"did you mean 'model\.lstm\.projection_dim'\?$"),
         ("optimizer.name=sgd", r"^optimizer\.name is 'sgd'; expected one of adagrad, adam, adamw$"),
         ("optimizer.betas=[0.9]", r"^optimizer\.betas is \[0\.9\]; expected 2 values$"),
@@ -315,7 +316,7 @@ def test_filters_come_from_a_file_and_from_the_command_line(tmp_path: Path) -> N
         ("epochs=0", r"^epochs is 0\.0; expected more than 0$"),
         ("steps=-1", r"^steps is -1; expected more than 0$"),
         ("negatives=0", r"^negatives is 0; expected more than 0$"),
-        ("optimizer.rate=0", r"^optimizer\.rate is 0\.0; expected more than 0$"),
+        ("optimizer.learning_rate=0", r"^optimizer\.learning_rate is 0\.0; expected more than 0$"),
         ("optimizer.clip_norm=-1", r"^optimizer\.clip_norm is -1\.0; expected more than 0$"),
         ("evaluation.patience=0", r"^evaluation\.patience is 0; expected more than 0$"),
         ("evaluation.every=-1", r"^evaluation\.every is -1; expected 0 or more$"),
@@ -332,7 +333,7 @@ def test_a_recipe_that_cannot_be_trained_is_refused(assignment: str, message: st
         PretrainConfig.of("original", None, [assignment])
 
 
-@pytest.mark.parametrize("name", ["dropout", "optimizer.rate", "epochs", "optimizer.clip_norm"])
+@pytest.mark.parametrize("name", ["dropout", "optimizer.learning_rate", "epochs", "optimizer.clip_norm"])
 def test_not_a_number_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{name} is nan; expected"):
         PretrainConfig.of("original", None, [f"{name}=nan"])

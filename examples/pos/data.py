@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
-from elmo.tasks.reading import text_of
 from elmo.tasks.task import Example, Splits
+from elmo.text.reader import read_lines
 
 
 def read(folder: Path) -> Splits:
@@ -20,7 +20,7 @@ def read_file(path: Path) -> list[Example]:
     examples: list[Example] = []
     tokens: list[str] = []
     tags: list[str] = []
-    for number, line in enumerate([*text_of(path).splitlines(), ""], 1):
+    for number, line in [*read_lines(path), (0, "")]:
         columns = line.split("\t")
         if not line and tokens:
             examples.append(Example((tuple(tokens),), tuple(tags)))

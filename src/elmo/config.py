@@ -1,4 +1,4 @@
-"""TOML + `--set a.b=v` ─▶ a config: a frozen dataclass, checked field by field.
+"""TOML + `--set a.b=v` ◀─▶ a config: a frozen dataclass, checked field by field.
 
 Later sources win: defaults ◀ preset ◀ file ◀ command line. A field that does not exist is refused with the nearest
 name. TOML has no null: "none" stands for it.
@@ -6,6 +6,7 @@ name. TOML has no null: "none" stands for it.
 
 import dataclasses
 import difflib
+import json
 import math
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -36,7 +37,7 @@ def settings(assignments: Iterable[str]) -> dict[str, Any]:
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not all(name.split(".")):
-            raise ConfigError(f"--set {assignment}: expected name=value, such as optimizer.rate=0.1")
+            raise ConfigError(f"--set {assignment}: expected name=value, such as optimizer.learning_rate=0.1")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
@@ -108,6 +109,23 @@ def _value(kind: Any, value: Any, name: str) -> Any:
     if kind in (int, bool, str) and type(value) is kind:
         return value
     raise ConfigError(f"{name} is {value!r}; expected {_KINDS[kind]}")
+
+
+def to_toml(values: Mapping[str, Any], prefix: str = "") -> str:
+    """Write a nested table of values as TOML that `read_toml` and `build` read back; None is written as "none"."""
+    lines = [f"{name} = {_toml(value)}\n" for name, value in values.items() if not isinstance(value, Mapping)]
+    tables = [(f"{prefix}{name}", value) for name, value in values.items() if isinstance(value, Mapping)]
+    return "".join(lines) + "".join(f"\n[{name}]\n{to_toml(table, f'{name}.')}" for name, table in tables)
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's escapes are TOML's
+    return json.dumps(value)
 
 
 def check_positive(values: Mapping[str, float | None]) -> None:

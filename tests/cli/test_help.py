@@ -102,7 +102,7 @@ def write_run(folder: Path) -> None:
     """What a training leaves for `elmo plot`."""
     folder.mkdir()
     (folder / "run.json").write_text('{"negatives": 8192}')
-    loss = '{"step": 100, "tokens": 2000, "loss": 5.5, "forward_loss": 6.0, "backward_loss": 5.0, "rate": 0.2}\n'
+    loss = '{"step": 100, "tokens": 2000, "loss": 5.5, "forward_loss": 6.0, "backward_loss": 5.0}\n'
     (folder / "metrics.jsonl").write_text(loss + '{"step": 100, "tokens": 2000, "perplexity": 200.0}\n')
 
 

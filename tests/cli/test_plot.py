@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from elmo.errors import DataError
-from elmo.pretrain.plot import draw
+from elmo.training.plot import draw
 from embedders import assert_refused, elmo, nothing_new_in
 
 Points = tuple[list[float], list[float]]
@@ -28,7 +28,9 @@ def write_run(folder: Path, negatives: int | None = 8192, directions: int = 2, l
         about = {"step": k, "epoch": k / 10, "tokens": 100 * k, "time": 1.7e9 + k}
         mean = sum(losses.values()) / directions
         metrics.append(
-            about | losses | {"loss": mean, "gradient_norm": 1.0, "rate": 0.2 / k, "tokens_per_second": 1000.0 + k}
+            about
+            | losses
+            | {"loss": mean, "gradient_norm": 1.0, "learning_rate": 0.2 / k, "tokens_per_second": 1000.0 + k}
         )
         if k % 2 == 0:
             forward, backward = 500.0 / k, 300.0 / k
@@ -69,7 +71,7 @@ def test_the_curves_are_what_was_logged(tmp_path: Path) -> None:
         "best 100.0": ([400.0], [100.0]),
     }
     assert curves(speed) == {"tokens/s": (tokens, [1001.0, 1002.0, 1003.0, 1004.0])}
-    assert curves(rate) == {"rate": (tokens, [0.2, 0.1, pytest.approx(0.2 / 3), 0.05])}
+    assert curves(rate) == {"learning rate": (tokens, [0.2, 0.1, pytest.approx(0.2 / 3), 0.05])}
 
 
 def test_the_axes_say_what_they_are(tmp_path: Path) -> None:
@@ -82,7 +84,7 @@ def test_the_axes_say_what_they_are(tmp_path: Path) -> None:
     assert all(axes.get_shared_x_axes().joined(loss, axes) for axes in (perplexity, speed))
     legend = speed.get_legend()
     assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["tokens/s", "rate"]
+    assert [text.get_text() for text in legend.get_texts()] == ["tokens/s", "learning rate"]
 
 
 @pytest.mark.parametrize(("negatives", "name"), [(8192, "sampled loss"), (1, "sampled loss"), (None, "loss")])
@@ -222,3 +224,44 @@ def test_drawing_needs_no_display_and_leaves_no_figure_behind(tmp_path: Path, mo
 def test_a_folder_that_is_no_run_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no run\.json in it"):
         draw([tmp_path])
+
+
+# Of a task
+
+
+def write_task_run(folder: Path, score: str = "f1", values: tuple[float, ...] = (40.0, 62.5, 60.0)) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"task": "ner"}))
+    lines = [
+        {"step": k, "loss": 3.0 / k, f"dev_{score}": value, "dev_precision": 1.0, "learning_rate": 0.01 / k}
+        for k, value in enumerate(values, 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_the_curves_of_a_task(tmp_path: Path) -> None:
+    loss, score, rate = draw([write_task_run(tmp_path / "run")]).axes
+    epochs = [1.0, 2.0, 3.0]
+    assert curves(loss) == {"loss": (epochs, [3.0, 1.5, 1.0])}
+    assert curves(score) == {"dev f1": (epochs, [40.0, 62.5, 60.0]), "best 62.5": ([2.0], [62.5])}
+    assert curves(rate) == {"learning rate": (epochs, [0.01, 0.005, pytest.approx(0.01 / 3)])}
+    assert [axes.get_ylabel() for axes in (loss, score, rate)] == ["training loss", "dev f1", "learning rate"]
+    assert rate.get_xlabel() == "epoch"
+
+
+def test_tasks_are_compared(tmp_path: Path) -> None:
+    runs = [write_task_run(tmp_path / "a"), write_task_run(tmp_path / "b", "accuracy", (70.0,))]
+    loss, score, _ = draw(runs).axes
+    assert list(curves(loss)) == [f"{runs[0]}: loss", f"{runs[1]}: loss"]
+    assert score.get_ylabel() == "dev score"
+    ended = elmo("plot", *runs, "--output", tmp_path / "curves.svg")
+    assert ended.code == 0, ended.err
+    assert (tmp_path / "curves.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_runs_of_both_kinds_are_refused(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / "bilm"), write_task_run(tmp_path / "task")]
+    message = f"{runs[0]} is a run of a biLM, {runs[1]} a run of a task; give each kind a figure of its own"
+    with nothing_new_in(tmp_path):
+        assert_refused(elmo("plot", *runs), message)

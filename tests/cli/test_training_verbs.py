@@ -19,12 +19,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from corpora import write_corpus
-from elmo import checkpoint
 from elmo.cli.training import Reporter
+from elmo.files import locked
 from elmo.model.bilm import BiLM
 from elmo.pretrain import evaluate
 from elmo.pretrain.corpus import Corpus
 from elmo.text.vocabulary import Vocabulary
+from elmo.training import checkpoint, memory
 from elmo.weights import folder
 from elmo.weights.folder import Pretrained
 from embedders import OPTIONS, REFERENCE, WEIGHTS, Finished, assert_refused, elmo, nothing_new_in, pretrained
@@ -179,7 +180,8 @@ def test_a_word_table_knows_its_recipe(home: Path, tmp_path: Path) -> None:
 def test_a_recipe_may_be_a_file(home: Path, tmp_path: Path) -> None:
     """Defaults ◀ preset ◀ file ◀ --set."""
     file = tmp_path / "recipe.toml"
-    file.write_text('steps = 9\nseed = 5\nnegatives = "none"\n[model.lstm]\ndim = 10\n[optimizer]\nrate = 0.1\n')
+    model = "[model.lstm]\ndim = 10\n[optimizer]\nlearning_rate = 0.1\n"
+    file.write_text(f'steps = 9\nseed = 5\nnegatives = "none"\n{model}')
     options = [f"--set={name}={value}" for name, value in MODEL.items() if name != "model.lstm.dim"]
     ended = elmo(
         "pretrain", home / "corpus", tmp_path / "run", "--preset", "tiny", "--config", file, *options,
@@ -188,7 +190,7 @@ def test_a_recipe_may_be_a_file(home: Path, tmp_path: Path) -> None:
     assert ended.code == 0, ended.err
     config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     assert (config["steps"], config["seed"], config["negatives"]) == (2, 5, None)
-    assert (config["model"]["lstm"]["dim"], config["optimizer"]["rate"], config["dropout"]) == (10, 0.1, 0.1)
+    assert (config["model"]["lstm"]["dim"], config["optimizer"]["learning_rate"], config["dropout"]) == (10, 0.1, 0.1)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -203,7 +205,7 @@ def test_an_interruption_saves_and_says_so(
     assert ended.code == 130
     assert signal.getsignal(number) == before
     last = ended.err.splitlines()[-1]
-    assert last == f"elmo: interrupted; everything is saved in {tmp_path / 'run'}, --resume goes on"
+    assert last == f"elmo: {tmp_path / 'run'}: interrupted after step 3. Use --resume to continue from there"
     assert not (tmp_path / "run" / "model").exists()
     resumed = elmo("pretrain", home / "corpus", tmp_path / "run", "--resume")  # it knows its recipe
     assert resumed.code == 0, resumed.err
@@ -236,8 +238,8 @@ def test_a_resumed_run_may_be_longer(home: Path, tmp_path: Path) -> None:
     ("more", "parts"),
     [
         (["--preset", "huge"], ["no preset 'huge'; expected one of tiny, small, medium, original"]),
-        (["--set", "optimizer.rat=0.1"], ["unknown field 'optimizer.rat'; did you mean 'optimizer.rate'?"]),
-        (["--set", "steps"], ["--set steps: expected name=value, such as optimizer.rate=0.1"]),
+        (["--set", "optimizer.nme=adam"], ["unknown field 'optimizer.nme'; did you mean 'optimizer.name'?"]),
+        (["--set", "steps"], ["--set steps: expected name=value, such as optimizer.learning_rate=0.1"]),
         (["--set", "steps=many"], ["steps is 'many'; expected a whole number"]),
         (["--set", "batch.size=0"], ["batch.size is 0; expected more than 0"]),
         (["--set", "optimizer.name=sgd"], ["optimizer.name is 'sgd'; expected one of adagrad, adam, adamw"]),
@@ -247,7 +249,7 @@ def test_a_resumed_run_may_be_longer(home: Path, tmp_path: Path) -> None:
         (["--set", "model=3"], ["model is 3; expected a table of its fields"]),
         (["--set", "model.share_embedding_softmax=true"], ["needs a word table to share"]),
         (["--config", "none.toml"], ["none.toml: cannot be read (No such file or directory); expected a TOML file"]),
-        (["--resume"], ["run: nothing to resume; train without --resume first"]),
+        (["--resume"], ["run: nothing to resume, no run.json in it. Train without --resume first"]),
     ],
 )
 def test_a_recipe_that_cannot_be_used(more: list[str], parts: list[str], home: Path, tmp_path: Path) -> None:
@@ -287,15 +289,15 @@ def test_a_corpus_that_is_none(verb: str, name: str, parts: list[str], home: Pat
 def test_a_run_that_is_there(home: Path, tmp_path: Path) -> None:
     assert pretrain(home / "corpus", tmp_path / "run").code == 0
     with nothing_new_in(tmp_path):
-        assert_refused(pretrain(home / "corpus", tmp_path / "run"), "run: holds a run already; --resume goes on with")
+        assert_refused(pretrain(home / "corpus", tmp_path / "run"), "run already contains a run. Use --resume to")
         ended = elmo("pretrain", home / "corpus", tmp_path / "run", "--resume", "--set", "seed=3")
-        assert_refused(ended, "was trained with seed 0, not 3; a run is resumed with the recipe it began with")
+        assert_refused(ended, "run: the run was started with seed 0, not 3. Give the same recipe")
 
 
 def test_a_loss_that_is_no_number(home: Path, tmp_path: Path) -> None:
-    changes = {"optimizer.rate": 1e38, "optimizer.clip_norm": "none", "steps": 20}
+    changes = {"optimizer.learning_rate": 1e38, "optimizer.clip_norm": "none", "steps": 20}
     ended = pretrain(home / "corpus", tmp_path / "run", **changes)
-    assert_ended(ended, "elmo: step ", ": loss ", "in the batch whose first row is ", "Try a lower optimizer.rate")
+    assert_ended(ended, "elmo: step ", ": loss ", "in the batch that begins with ", "lower optimizer.learning_rate")
 
 
 # Text as it is
@@ -308,7 +310,7 @@ def test_tokenised_text_and_a_vocabulary(tmp_path: Path) -> None:
     write_lines(tmp_path / "shards" / "news-00001", second)
     words = ["<S>", "</S>", "<UNK>", *WORDS[:11]]
     vocabulary = write_lines(tmp_path / "vocab.txt", [[word] for word in words])
-    ended = pretrain(tmp_path / "shards", tmp_path / "run", "--vocabulary", vocabulary)
+    ended = pretrain(tmp_path / "shards", tmp_path / "run", "--vocabulary", vocabulary, "--tokenizer", "whitespace")
     assert ended.code == 0, ended.err
     assert (tmp_path / "run" / "model" / "vocabulary.txt").read_text().splitlines() == words
     (folder,) = (tmp_path / "run").glob("corpus-*")
@@ -316,8 +318,51 @@ def test_tokenised_text_and_a_vocabulary(tmp_path: Path) -> None:
     assert not corpus.heldout
     text = [corpus.words[row] for shard in corpus.train for row in corpus.rows(shard)]
     assert text == [word for sentence in [*first, *second] for word in ("<S>", *sentence, "</S>")]
-    again = ("--vocabulary", vocabulary, "--resume", "--set", "steps=7")
+    again = ("--vocabulary", vocabulary, "--tokenizer", "whitespace", "--resume", "--set", "steps=7")
     assert elmo("pretrain", tmp_path / "shards", tmp_path / "run", *again).code == 0
+
+
+RAW = [f"The {k} rates of bank {k % 7} don't rise." for k in range(60)]
+TOKENS = {"whitespace": {"rates", "rise.", "don't"}, "moses": {"rates", "rise", ".", "don", "'t"}}
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+@pytest.mark.parametrize("tokenizer", [None, "moses", "whitespace", "own"])
+def test_text_is_tokenised_as_by_the_other_verbs(verb: str, tokenizer: str | None, home: Path, tmp_path: Path) -> None:
+    """Moses if nothing is said: what `embed`, `score` and `perplexity` read of a text."""
+    (tmp_path / "raw.txt").write_text("".join(f"{line}\n" for line in RAW))
+    (tmp_path / "own.py").write_text("def upper(line):\n    return line.upper().split()\n")
+    name = f"{tmp_path / 'own.py'}:upper" if tokenizer == "own" else tokenizer
+    options = [] if name is None else ["--tokenizer", name]
+    if verb == "pretrain":
+        ended = pretrain(tmp_path / "raw.txt", tmp_path / "run", *options, steps=1)
+    else:
+        ended = elmo("finetune", home / "model", tmp_path / "raw.txt", tmp_path / "run", *sets(steps=1), *options)
+    assert ended.code == 0, ended.err
+    (folder,) = (tmp_path / "run").glob("corpus-*")
+    words = set(Corpus.open(folder).words)
+    assert words >= ({"RATES", "RISE.", "DON'T"} if tokenizer == "own" else TOKENS[tokenizer or "moses"])
+
+
+def test_another_tokenizer_is_another_corpus(tmp_path: Path) -> None:
+    """Also of a run that is resumed, and of a function that was changed."""
+    (tmp_path / "raw.txt").write_text("".join(f"{line}\n" for line in RAW))
+    own = tmp_path / "own.py"
+    own.write_text("def mine(line):\n    return line.split()\n")
+    assert pretrain(tmp_path / "raw.txt", tmp_path / "run", "--tokenizer", f"{own}:mine").code == 0
+    again = ["pretrain", tmp_path / "raw.txt", tmp_path / "run", "--resume"]
+    assert elmo(*again, "--tokenizer", f"{own}:mine").code == 0
+    own.write_text("def mine(line):\n    return line.upper().split()\n")
+    for name in (f"{own}:mine", "moses"):
+        assert_refused(elmo(*again, "--tokenizer", name), "not the corpus that the run in", "was started with")
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune", "perplexity"])
+def test_a_prepared_corpus_is_tokenised(verb: str, home: Path, tmp_path: Path) -> None:
+    model = [home / "model"] if verb != "pretrain" else []
+    out = [tmp_path / "run"] if verb != "perplexity" else []
+    ended = elmo(verb, *model, home / "corpus", *out, "--tokenizer", "moses")
+    assert_refused(ended, "corpus: a prepared corpus, which has its tokenizer; --tokenizer moses is for text and")
 
 
 def test_text_without_a_vocabulary_has_its_own_words(tmp_path: Path) -> None:
@@ -475,7 +520,7 @@ def test_a_model_whose_words_do_not_fit_its_softmax(home: Path, tmp_path: Path) 
 @pytest.mark.parametrize("model", ["model", "weights.hdf5"])
 def test_finetune_says_what_was_gained(model: str, home: Path, tmp_path: Path) -> None:
     out = tmp_path / "tuned"
-    ended = elmo("finetune", home / model, home / "corpus", out, *sets(steps=20, **{"optimizer.rate": 0.02}))
+    ended = elmo("finetune", home / model, home / "corpus", out, *sets(steps=20, **{"optimizer.learning_rate": 0.02}))
     assert ended.code == 0, ended.err
     head, *rows, last = ended.out.splitlines()
     assert head.split() == ["held-out", "perplexity", "before", "after"]
@@ -502,7 +547,9 @@ def test_finetune_interrupted_in_either_stage(
         ended = elmo("finetune", home / model, home / "corpus", tmp_path / "tuned", *sets())
     assert ended.code == 130
     assert ended.out == ""
-    assert ended.err.endswith(f"elmo: interrupted; everything is saved in {tmp_path / 'tuned'}, --resume goes on\n")
+    done = at - 6 if at > 6 else at
+    message = f"elmo: {tmp_path / 'tuned'}: interrupted after step {done}. Use --resume to continue from there\n"
+    assert ended.err.endswith(message)
     recipe = sets() if said_again else []
     resumed = elmo("finetune", home / model, home / "corpus", tmp_path / "tuned", *recipe, "--resume")
     assert resumed.code == 0, resumed.err
@@ -521,7 +568,47 @@ def test_finetune_refuses_a_run_that_is_there(home: Path, tmp_path: Path) -> Non
     arguments = ("finetune", home / "model", home / "corpus", tmp_path / "tuned", *sets())
     assert elmo(*arguments).code == 0
     with nothing_new_in(tmp_path):
-        assert_refused(elmo(*arguments), "tuned: holds a run already; --resume goes on with it, or give a new name")
+        assert_refused(elmo(*arguments), "tuned already contains a run. Use --resume to continue it, or choose another")
+
+
+# Too little memory
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+def test_a_run_that_will_not_fit(verb: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "available", lambda device: 1 << 20)
+    model = [home / "model"] if verb == "finetune" else []
+    arguments = [verb, *model, home / "corpus", tmp_path / "run", *sets(**(MODEL if verb == "pretrain" else {}))]
+    with nothing_new_in(tmp_path):
+        ended = elmo(*arguments)
+        assert_refused(ended, "GiB of memory, and cpu has 0.0 GiB available. Raise batch.accumulate, lower batch.size")
+    assert elmo(*arguments, "--ignore-memory").code == 0
+
+
+# Two processes
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+def test_another_process_that_writes_the_same_run(verb: str, home: Path, tmp_path: Path) -> None:
+    model = [home / "model"] if verb == "finetune" else []
+    out = tmp_path / "run"
+    with locked(out), nothing_new_in(tmp_path):
+        ended = elmo(verb, *model, home / "corpus", out, *sets())
+        assert_refused(ended, f"{out}: another process is writing it. Wait until it ends, or choose another name")
+
+
+def test_a_run_owns_its_folder_until_it_ends(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped, seen = Reporter.stepped, []
+
+    def second(self: Reporter, step: int, plan: Any) -> None:
+        stepped(self, step, plan)
+        if not seen:
+            seen.append(elmo("pretrain", home / "corpus", tmp_path / "run", "--resume"))
+
+    monkeypatch.setattr(Reporter, "stepped", second)
+    assert pretrain(home / "corpus", tmp_path / "run").code == 0
+    assert_refused(seen[0], "run: another process is writing it")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 # A full disk
@@ -586,3 +673,29 @@ def test_a_place_that_is_no_folder(home: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("keep")
     ended = elmo("finetune", home / "model", home / "corpus", tmp_path / "file" / "run", *sets())
     assert_refused(ended, "cannot be written")
+
+
+# Help and threads
+
+
+def test_threads_of_every_verb_that_computes(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    assert pretrain(home / "corpus", tmp_path / "run", "--threads", 1, steps=1).code == 0
+    tuned = ("finetune", home / "model", home / "corpus", tmp_path / "tuned", *sets(steps=1))
+    assert elmo(*tuned, "--threads", 2).code == 0
+    assert elmo("perplexity", home / "model", home / "corpus", "--threads", 3).code == 0
+    assert asked == [1, 2, 3]
+    for verb, number in (("train", 4), ("evaluate", 5)):  # refused later: there are no files
+        folders = [tmp_path, tmp_path / "x"]
+        assert elmo(verb, *(["ner"] if verb == "train" else []), *folders, "--threads", number).code == 2
+    assert asked == [1, 2, 3, 4, 5]
+    assert elmo("pretrain", home / "corpus", tmp_path / "no", "--threads", 0).code == 2
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "finetune", "train"])
+def test_help_shows_what_set_takes(verb: str) -> None:
+    shown = elmo(verb, "--help").out
+    assert "--set FIELD=VALUE" in shown
+    assert "list[" not in shown
+    assert "--threads N" in shown

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from corpora import write_corpus
-from elmo.errors import ElmoError, WeightsError
+from elmo.errors import DataError, ElmoError, WeightsError
 from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.evaluate import perplexity
@@ -33,7 +33,7 @@ SMALL = [
     "evaluation.every=4",
     "checkpoints.every=3",
     "optimizer.name=adam",
-    "optimizer.rate=0.02",
+    "optimizer.learning_rate=0.02",
     "optimizer.warmup_steps=2",
     "device=cpu",
 ]
@@ -274,9 +274,32 @@ def test_resumed_after_its_end(home: Path, domain: Corpus, tmp_path: Path) -> No
     assert_same(tmp_path / "out", tmp_path / "before")
 
 
-def test_nothing_to_resume_begins(home: Path, domain: Corpus, tmp_path: Path) -> None:
-    """Whether the first stage or none had begun is not for the user to know."""
-    assert finetune(with_softmax(home), domain, tmp_path, recipe(), resume=True) is not None
+@pytest.mark.parametrize("softmax", [True, False])
+def test_nothing_to_resume(softmax: bool, home: Path, domain: Corpus, tmp_path: Path) -> None:
+    model = with_softmax(home) if softmax else without_softmax(home)
+    with pytest.raises(DataError, match=r"out: nothing to resume, no run\.json in it\. Train without --resume first$"):
+        finetune(model, domain, tmp_path / "out", recipe(), resume=True)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("after", [3, 12])
+def test_another_model_is_not_resumed(after: int, home: Path, domain: Corpus, tmp_path: Path) -> None:
+    """Nor trained on in silence: of its numbers nothing would be in the result."""
+    report = Stopping(after)
+    finetune(without_softmax(home), domain, tmp_path, recipe(), stop=report.stop, report=report)
+    other = without_softmax(home)
+    with torch.no_grad():
+        next(other.bilm.parameters())[0, 0] += 1
+    with pytest.raises(DataError, match=rf"not the model that the run in {tmp_path / 'softmax'} was started with"):
+        finetune(other, domain, tmp_path, recipe(), resume=True)
+
+
+def test_killed_before_its_first_checkpoint(home: Path, domain: Corpus, tmp_path: Path) -> None:
+    """The perplexity before training is in the record, and the checkpoint of step 0 is not there yet."""
+    change = done(finetune(with_softmax(home), domain, tmp_path / "out", recipe()))
+    shutil.copytree(tmp_path / "out", tmp_path / "killed")
+    shutil.rmtree(tmp_path / "killed" / "checkpoints")
+    assert finetune(with_softmax(home), domain, tmp_path / "killed", recipe(), resume=True) == change
 
 
 # Refused
@@ -302,7 +325,7 @@ def test_a_softmax_without_words(home: Path, domain: Corpus, tmp_path: Path) -> 
 def test_a_folder_that_holds_a_run(after: int | None, home: Path, domain: Corpus, tmp_path: Path) -> None:
     told = Stopping(after or 1000)
     finetune(without_softmax(home), domain, tmp_path, recipe(), stop=told.stop, report=told)
-    with pytest.raises(ElmoError, match=r": holds a run already; --resume goes on with it, or give a new name$"):
+    with pytest.raises(ElmoError, match=r" already contains a run\. Use --resume to continue it, or choose"):
         finetune(without_softmax(home), domain, tmp_path, recipe())
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from elmo.pretrain.config import OptimizerConfig
-from elmo.pretrain.optimizer import Optimizer, rate
+from elmo.pretrain.optimizer import Optimizer, learning_rate
 from elmo.pretrain.step import clip
 
 Array = NDArray[np.float64]
@@ -186,8 +186,8 @@ def test_what_is_frozen_is_left_alone() -> None:
 )
 def test_schedules_without_warm_up(schedule: str, wanted: list[float]) -> None:
     config = OptimizerConfig(schedule=schedule)  # type: ignore[arg-type]
-    assert [rate(config, step, 5) for step in range(6)] == pytest.approx(wanted, abs=1e-15)
-    assert rate(config, 99, 5) == pytest.approx(wanted[-1], abs=1e-15)  # a resumed run may be told to end earlier
+    assert [learning_rate(config, step, 5) for step in range(6)] == pytest.approx(wanted, abs=1e-15)
+    assert learning_rate(config, 99, 5) == pytest.approx(wanted[-1], abs=1e-15)  # a resumed run may end earlier
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def test_schedules_without_warm_up(schedule: str, wanted: list[float]) -> None:
 )
 def test_warm_up_rises_to_the_rate_in_so_many_steps(schedule: str, wanted: list[float]) -> None:
     config = OptimizerConfig(schedule=schedule, warmup_steps=4)  # type: ignore[arg-type]
-    assert [rate(config, step, 8) for step in range(8)] == pytest.approx(wanted)
+    assert [learning_rate(config, step, 8) for step in range(8)] == pytest.approx(wanted)
 
 
 def test_no_step_of_a_run_has_a_rate_of_zero() -> None:
     for schedule in ("constant", "linear", "cosine"):
         for warm in (0, 3, 100):
             config = OptimizerConfig(schedule=schedule, warmup_steps=warm)  # type: ignore[arg-type]
-            assert all(rate(config, step, 20) > 0 for step in range(20))
+            assert all(learning_rate(config, step, 20) > 0 for step in range(20))
 
 
 # Going on

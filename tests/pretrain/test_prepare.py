@@ -575,12 +575,12 @@ def test_what_is_done_is_not_done_again(text: Path, tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer": "moses"}, "tokenizer is 'moses', but the run to go on with has 'whitespace'; give the same, or"),
-        ({"sentences": "split"}, "split is True, but the run to go on with has False"),
-        ({"seed": 1}, "seed is 1, but the run to go on with has 0"),
-        ({"deduplicate": False}, "deduplicate is False, but the run to go on with has True"),
-        ({"field": "body"}, "field is 'body', but the run to go on with has 'text'"),
-        ({"block_bytes": 99}, "block_bytes is 99, but the run to go on with has 600"),
+        ({"tokenizer": "moses"}, "tokenizer is 'moses', but the interrupted run had 'whitespace'. Give the same, or"),
+        ({"sentences": "split"}, "split is True, but the interrupted run had False"),
+        ({"seed": 1}, "seed is 1, but the interrupted run had 0"),
+        ({"deduplicate": False}, "deduplicate is False, but the interrupted run had True"),
+        ({"field": "body"}, "field is 'body', but the interrupted run had 'text'"),
+        ({"block_bytes": 99}, "block_bytes is 99, but the interrupted run had 600"),
     ],
 )
 def test_other_settings_do_not_go_on(change: dict[str, Any], message: str, text: Path, tmp_path: Path) -> None:
@@ -616,13 +616,21 @@ def test_a_tokenizer_that_has_changed_does_not_go_on(text: Path, tmp_path: Path)
     options = {"tokenizer": f"{tmp_path / 'tok.py'}:mine"}
     interrupted(text, tmp_path / "out", **options)
     (tmp_path / "tok.py").write_text("def mine(text):\n    return text.split()[1:]\n")
-    with pytest.raises(ConfigError, match=r"tokenizer_crc32 is \d+, but the run to go on with has \d+"):
+    with pytest.raises(ConfigError, match=r"tokenizer_crc32 is \d+, but the interrupted run had \d+"):
         prepare(text, tmp_path / "out", **(PLAIN | {"block_bytes": SMALL} | options))
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
+def test_a_damaged_work_folder_is_one_line(content: bytes, text: Path, tmp_path: Path) -> None:
+    interrupted(text, tmp_path / "out")
+    (tmp_path / "out.part" / "settings.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"settings\.json: damaged\. Remove the folder .*/out\.part to start over"):
+        prepare(text, tmp_path / "out", block_bytes=SMALL, **PLAIN)
 
 
 def test_two_runs_do_not_share_a_folder(text: Path, tmp_path: Path) -> None:
     def again(*_: object) -> None:
-        with pytest.raises(DataError, match=r"out\.part: another process is at work there; wait until it ends"):
+        with pytest.raises(DataError, match=r"out: another process is writing it\. Wait until it ends, or"):
             prepare(text, tmp_path / "out", **PLAIN)
 
     prepare(text, tmp_path / "out", progress=again, **PLAIN)
@@ -657,5 +665,5 @@ def die(_: int) -> None:
 
 
 def test_a_process_that_is_killed_is_told_of() -> None:
-    with Jobs(2) as jobs, pytest.raises(ElmoError, match="a process was killed, perhaps for want of memory; the same"):
+    with Jobs(2) as jobs, pytest.raises(ElmoError, match="a process was killed, perhaps for lack of memory; run "):
         list(jobs.map(die, iter(range(3))))

@@ -135,9 +135,9 @@ def test_a_signal_saves_first(corpus: Path, tmp_path: Path, number: int) -> None
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"elmo: interrupted; everything is saved in {out}, --resume goes on" in error
     (saved,) = (out / "checkpoints").iterdir()
     step = int(saved.name.removeprefix("step-"))
+    assert f"elmo: {out}: interrupted after step {step}. Use --resume to continue from there" in error
     assert step >= 5
     run(corpus, out, "--resume", **changes | {"steps": step + 5})
     run(corpus, tmp_path / "whole", **changes | {"steps": step + 5})

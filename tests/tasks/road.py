@@ -72,6 +72,7 @@ def recipe(*assignments: str) -> Any:
     """A tagger small enough for a test, with the changes that are asked for."""
     small = [
         "hidden=8", "n_layers=1", "dropout=0.1", "inputs.characters.filters=6", "inputs.characters.dim=4",
-        "inputs.elmo.dropout=0.1", "train.epochs=3", "train.batch_size=5", "train.device=cpu", "train.rate=1e-2",
+        "inputs.elmo.dropout=0.1", "train.epochs=3", "train.batch_size=5", "train.device=cpu",
+        "train.learning_rate=1e-2",
     ]  # fmt: skip
     return build(TASK.config, merged(asdict(TASK.config()), settings([*small, *assignments])))

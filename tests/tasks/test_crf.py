@@ -375,3 +375,19 @@ def test_looking_for_the_best_path_keeps_nothing_for_gradients_and_changes_nothi
     assert all(isinstance(label, int) for path in paths for label in path)
     assert torch.equal(scores, unchanged)
     assert all(torch.equal(tensor, before[name]) for name, tensor in crf.state_dict().items())
+
+
+def test_gradients_are_the_same_every_time_on_two_threads() -> None:
+    """Also of a batch with more transitions than PyTorch leaves to one thread (32,768)."""
+    torch.manual_seed(0)
+    crf = CRF(["a", "b", "c"], anything)
+    scores, labels = torch.randn(700, 60, 3), torch.randint(0, 3, (700, 60))
+    mask, weights = mask_of([60] * 700), torch.rand(700)  # equal ones would be summed exactly in any order
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        sums = [(weights * crf.log_likelihood(scores, labels, mask)).sum() for _ in range(4)]
+        found = [torch.autograd.grad(one, crf.transitions)[0] for one in sums]
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(gradient, found[0]) for gradient in found)

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from elmo.embed.embedder import Embedder
-from elmo.run import Run
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.ner.model import TASK
 from elmo.tasks.predict import load_task
 from elmo.tasks.train import TaskTraining
+from elmo.training.run import Run
 from embedders import fresh, pretrained
 from tasks.road import recipe, splits, write_elmo, write_vectors
 

@@ -300,8 +300,8 @@ def test_the_first_line_of_word2vec_is_no_word(tmp_path: Path) -> None:
     [
         ("a 1 2 3\nb 1 2\n", r":2: 2 numbers after 'b'; expected 3$"),
         ("a 1 x\n", r":1: could not convert string to float: 'x'; expected a word and its numbers, as GloVe has$"),
-        ("a\n", r":1: 'a\\n'; expected a word and its numbers, as GloVe has$"),
-        ("", r": holds no word vectors; expected a word and its numbers on each line$"),
+        ("a\n", r":1: 'a'; expected a word and its numbers, as GloVe has$"),
+        ("", r": contains no word vectors; expected a word and its numbers on each line$"),
     ],
 )
 def test_a_file_that_is_no_vectors(text: str, message: str, tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ def test_a_word_may_hold_spaces(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"v\.txt: cannot be read \(No such file or directory\); expected a file of"):
+    with pytest.raises(DataError, match=r"v\.txt: cannot be read \(No such file or directory\); expected a text file"):
         word_vectors.read(tmp_path / "v.txt", 10)
 
 

@@ -231,13 +231,15 @@ def test_a_line_without_a_token_is_refused(tmp_path: Path, line: str) -> None:
 
 def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, SIMPLE * 1000 + b"caf\xe9 O\n")
-    assert refusal(path) == f"{path}: not UTF-8 at byte {len(SIMPLE) * 1000 + 4}"
+    line = SIMPLE.count(b"\n") * 1000 + 1
+    message = f"{path}: line {line} is not UTF-8 (byte 4 is 0xe9); convert the file first, e.g. with iconv"
+    assert refusal(path) == message
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "nowhere.conll"
-    assert refusal(path) == f"{path}: cannot be read (No such file or directory)"
-    assert refusal(tmp_path) == f"{tmp_path}: cannot be read (Is a directory)"
+    assert refusal(path) == f"{path}: cannot be read (No such file or directory); expected a text file"
+    assert refusal(tmp_path) == f"{tmp_path}: cannot be read (Is a directory); expected a text file"
 
 
 # Folders

@@ -1,6 +1,7 @@
 """A task of one's own: the folder in examples/, trained and used through the command line like those that are here."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def data(tmp_path: Path) -> Path:
 
 def test_it_is_trained_scored_and_used(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELMO_CACHE", str(tmp_path / "cache"))
-    changes = [f"inputs.elmo.model={write_elmo(tmp_path / 'elmo')}", "hidden=16", "train.rate=0.02"]
+    changes = [f"inputs.elmo.model={write_elmo(tmp_path / 'elmo')}", "hidden=16", "train.learning_rate=0.02"]
     changes += ["train.epochs=40", "train.patience=none", "train.device=cpu"]
     sets = [part for change in changes for part in ("--set", change)]
     ended = elmo("train", POS, data, tmp_path / "run", *sets)
@@ -45,6 +46,29 @@ def test_a_folder_without_a_task(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "model.py").write_text("nothing = 1\n")
     assert_refused(elmo("train", tmp_path / "mine", tmp_path, tmp_path / "out"), "mine/model.py: has no TASK; expected")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"model.py": "x = 1\ny = (\n"}, "model.py:2: cannot be imported (SyntaxError: '(' was never closed)"),
+        ({"model.py": "x = 1\n\nx.y\n"}, "model.py:3: cannot be imported (AttributeError: 'int' object has no attr"),
+        ({"model.py": "import nowhere\n"}, "model.py:1: cannot be imported (ModuleNotFoundError: No module named 'no"),
+        (
+            {"model.py": "from broken.data import x\n", "data.py": "\nx = 1 / 0\n"},
+            "data.py:2: cannot be imported (ZeroDivisionError: division by zero)",
+        ),
+        ({"model.py": b"x = '\xe9'\n"}, "cannot be imported (SyntaxError: "),
+    ],
+)
+def test_a_folder_that_cannot_be_imported(files: dict[str, str | bytes], message: str, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "broken"]:
+        del sys.modules[name]
+    for name, text in files.items():
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert_refused(elmo("train", folder, tmp_path, tmp_path / "out"), f"elmo: {folder}/", message)
 
 
 def test_its_reader_names_the_line(data: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_bad_line_is_named(bad: str, message: str, tmp_path: Path) -> None:
 def test_what_is_not_utf8_is_named(tmp_path: Path) -> None:
     path = tmp_path / "dev.jsonl"
     path.write_bytes(line().encode() + b'\n{"gold_label": "\xff"}\n')
-    with pytest.raises(DataError, match=re.escape(f"{path}:2: found byte 0xff at column 17; expected UTF-8")):
+    with pytest.raises(DataError, match=re.escape(f"{path}: line 2 is not UTF-8 (byte 17 is 0xff)")):
         data.read_file(path)
 
 
@@ -223,7 +223,8 @@ def small(files: Path, placement: str, *assignments: str) -> SnliConfig:
     sizes = [
         f"inputs.elmo.model={files / 'elmo'}", f"inputs.elmo.placement={placement}", "inputs.elmo.dropout=0",
         f"inputs.vectors={files / 'glove.txt' if placement in ('none', 'output') else 'none'}", "hidden=6",
-        "projection=5", "feedforward=7", "dropout=0", "train.device=cpu", "train.rate=0.01", "train.batch_size=3",
+        "projection=5", "feedforward=7", "dropout=0", "train.device=cpu", "train.learning_rate=0.01",
+        "train.batch_size=3",
     ]  # fmt: skip
     config: SnliConfig = build(SnliConfig, merged(asdict(SnliConfig()), settings([*sizes, *assignments])))
     return config
@@ -386,7 +387,7 @@ def test_the_defaults_are_the_papers() -> None:
     assert (config.inputs.elmo.placement, config.inputs.elmo.mix_l2, config.inputs.elmo.dropout) == ("both", 0.001, 0.5)
     assert config.inputs.characters is None and config.inputs.vectors is None
     train = config.train
-    assert (train.epochs, train.patience, train.batch_size, train.rate) == (75, 5, 32, 4e-4)
+    assert (train.epochs, train.patience, train.batch_size, train.learning_rate) == (75, 5, 32, 4e-4)
     assert (train.clip_norm, train.schedule, train.optimizer) == (10.0, "halve", "adam")
     assert task_named("snli") is TASK
 

@@ -137,7 +137,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=re.escape(f"{tmp_path}: none of train.txt, dev.txt, test.txt in it")):
         data.read(tmp_path)
     (tmp_path / "test.txt").write_bytes(b"(2 caf\xe9)\n")
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'test.txt'}: not UTF-8 at byte 7")):
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'test.txt'}: line 1 is not UTF-8 (byte 7")):
         data.read(tmp_path)
     with pytest.raises(DataError, match=re.escape(f"{tmp_path}: cannot be read (Is a directory)")):
         data.read_file(tmp_path, phrases=True)
@@ -188,7 +188,7 @@ def test_the_defaults_are_the_papers() -> None:
     config = SstConfig()
     assert task_named("sst") is TASK
     assert (config.train.epochs, config.train.patience, config.train.batch_size) == (40, 5, 100)
-    assert (config.train.rate, config.train.clip_norm, config.train.optimizer) == (1e-3, 5.0, "adam")
+    assert (config.train.learning_rate, config.train.clip_norm, config.train.optimizer) == (1e-3, 5.0, "adam")
     assert (config.inputs.elmo.mix_l2, config.inputs.elmo.placement, config.inputs.characters) == (0.0, "input", None)
     model = BCN(config, Inputs(config.inputs, frozen=FrozenLayers(embedder())), data.labels([]))
     shapes = [tuple(layer.linear.weight.shape) for layer in model.scores if isinstance(layer, Maxout)]
@@ -313,7 +313,7 @@ def test_eight_sentences_are_learned_kept_and_read(tmp_path: Path, placement: st
     config = SstConfig(
         **SMALL,  # type: ignore[arg-type]
         inputs=InputsConfig(elmo, vectors=vectors, vectors_trainable=False),
-        train=TrainConfig(epochs=60, patience=20, batch_size=4, rate=0.01, device="cpu"),
+        train=TrainConfig(epochs=60, patience=20, batch_size=4, learning_rate=0.01, device="cpu"),
     )
     splits = {"train": EIGHT, "dev": EIGHT, "test": EIGHT[:5]}
     training = TaskTraining(TASK, config, splits, tmp_path / "run", cache=tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""`elmo check`: a recipe is read and checked, and nothing is run."""
+"""`elmo check`: read and check recipes, without running them."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -6,12 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from elmo.errors import ConfigError
+from elmo.errors import ConfigError, ElmoError
 
 
 def check(
     files: Annotated[list[Path], typer.Argument(help="Recipes: TOML files for `elmo train` or `elmo pretrain`.")],
-    show: Annotated[bool, typer.Option("--show", help="Print every field with its value.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the complete recipe, with every field, as TOML.")
+    ] = False,
 ) -> None:
     """Check recipes without running them: every field, and the files they name.
 
@@ -20,34 +22,45 @@ def check(
       $ elmo check ner.toml
       $ elmo check ner.toml --show
     """
+    from elmo.config import to_toml
+
     for file in files:
-        kind, config = _read(file)
-        print(f"{file}: a recipe for {kind}")
+        kind, values = _read(file)
+        print(f"# {file}: a recipe for {kind}" if show else f"{file}: a recipe for {kind}")
         if show:
-            _print(asdict(config))
+            print(to_toml(values), end="")
 
 
-def _read(file: Path) -> tuple[str, Any]:
+def _read(file: Path) -> tuple[str, dict[str, Any]]:
+    """What a recipe is for, and all its fields."""
     from elmo.config import read_toml
     from elmo.pretrain.config import PretrainConfig
     from elmo.tasks.recipe import recipe
 
     try:
-        if "task" not in read_toml(file):
-            return "pretraining", PretrainConfig.of(None, file)
+        written = read_toml(file)
+        if "task" not in written:
+            return "pretraining", PretrainConfig.of(None, file).values()
         task, config = recipe(None, file)
-    except ConfigError as error:
+        _check_files(config.inputs)
+    except ElmoError as error:
         message = str(error)
         raise ConfigError(message if message.startswith(str(file)) else f"{file}: {message}") from None
-    vectors = config.inputs.vectors
-    if vectors is not None and not Path(vectors).is_file():
-        raise ConfigError(f"{file}: inputs.vectors is {vectors!r}; there is no such file")
-    return task.name, config
+    return task.name, {"task": written["task"], **asdict(config)}
 
 
-def _print(values: dict[str, Any], prefix: str = "") -> None:
-    for name, value in values.items():
-        if isinstance(value, dict):
-            _print(value, f"{prefix}{name}.")
-        else:
-            print(f"  {prefix}{name} = {value}")
+def _check_files(inputs: Any) -> None:
+    """Refuse word vectors that are not there, and a biLM that is not there or cannot be read; nothing is downloaded."""
+    from elmo.weights import published, source
+
+    if inputs.vectors is not None and not Path(inputs.vectors).is_file():
+        raise ConfigError(f"inputs.vectors is {inputs.vectors!r}; there is no such file")
+    model = inputs.elmo.model
+    if inputs.elmo.placement == "none" or model in published.PUBLISHED or model.startswith("hf:"):
+        return
+    if model not in source.packaged() and not Path(model).expanduser().exists():
+        raise ConfigError(f"inputs.elmo.model is {model!r}; there is no such file or folder, and no model of that name")
+    try:
+        source.read(model)
+    except ElmoError as error:
+        raise ConfigError(f"inputs.elmo.model: {error}") from None

@@ -6,19 +6,20 @@ from typing import Annotated
 
 import typer
 
-from elmo.cli.arguments import DeviceOption
+from elmo.cli.arguments import DeviceOption, ThreadsOption, use_threads
 from elmo.cli.train import DataArgument
 
 TrainedArgument = Annotated[Path, typer.Argument(help="A trained task's folder: RUN/model.")]
-TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of a task of your own, if it is one.")]
+TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of the task, if it is one of your own.")]
 
 
 def evaluate(
     model: TrainedArgument,
     data: DataArgument,
-    part: Annotated[str, typer.Option(help="train, dev or test.")] = "test",
+    part: Annotated[str, typer.Option(help="The part of the data to score: train, dev or test.")] = "test",
     task: TaskOption = None,
     device: DeviceOption = "auto",
+    threads: ThreadsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Score a trained task on data.
@@ -31,6 +32,7 @@ def evaluate(
     from elmo.tasks.predict import load_task
     from elmo.tasks.task import task_named
 
+    use_threads(threads)
     scores = load_task(model, device, task_named(task) if task else None).evaluate(data, part)
     if as_json:
         print(json.dumps(scores))

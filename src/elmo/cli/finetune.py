@@ -5,15 +5,18 @@ from typing import Annotated
 
 import typer
 
-from elmo.cli.arguments import ModelArgument
+from elmo.cli.arguments import ModelArgument, ThreadsOption, use_threads
 from elmo.cli.interrupt import stopping
 from elmo.cli.training import (
     ConfigOption,
     CorpusArgument,
+    MemoryOption,
     Reporter,
     ResumeOption,
     SetOption,
+    TokenizerOption,
     interrupted,
+    owned,
     recipe,
 )
 
@@ -21,14 +24,17 @@ from elmo.cli.training import (
 def finetune(
     model: ModelArgument,
     corpus: CorpusArgument,
-    out: Annotated[Path, typer.Argument(help="The run's folder; OUT/model is the new model.")],
+    out: Annotated[Path, typer.Argument(help="The folder of the run; OUT/model is the new model.")],
     config: ConfigOption = None,
     set: SetOption = None,
+    tokenizer: TokenizerOption = None,
     resume: ResumeOption = False,
+    ignore_memory: MemoryOption = False,
+    threads: ThreadsOption = None,
 ) -> None:
-    """Go on training a model on a domain's text, for one epoch unless told otherwise.
+    """Train a model further on a domain's text, by default for one epoch.
 
-    A folder with its softmax is simply trained on. Published files have none: a new softmax over the domain's
+    A model folder with its softmax is trained as it is. Published files have none: a new softmax over the domain's
     vocabulary is trained first with the biLM frozen, then both. Held-out perplexity is printed before and after.
 
     \b
@@ -37,18 +43,23 @@ def finetune(
     """
     from elmo.pretrain.distributed import joined
     from elmo.pretrain.finetune import finetune as run
-    from elmo.pretrain.loop import MODEL
+    from elmo.pretrain.finetune import steps_saved
     from elmo.pretrain.text import corpus_at
+    from elmo.training.run import MODEL
     from elmo.weights import source
 
-    asked = recipe(out, resume, config, set, None, finetuning=True)
-    read = source.read(model, softmax=True)
-    with joined() as world, Reporter() as report:
-        text = corpus_at(corpus, out, heldout="5%", world=world)
+    use_threads(threads)
+    with joined() as world, owned(out, world.rank), Reporter() as report:
+        asked = recipe("finetune", out, resume, config, set)
+        read = source.read(model, softmax=True)
+        text = corpus_at(corpus, out, heldout="5%", tokenizer=tokenizer, world=world)
         with stopping() as stop:
-            change = run(read, text, out, asked, resume=resume, stop=stop, world=world, report=report)
+            change = run(
+                read, text, out, asked,
+                resume=resume, ignore_memory=ignore_memory, stop=stop, world=world, report=report,
+            )  # fmt: skip
         if change is None:
-            raise interrupted(out, world.rank)
+            raise interrupted(out, "step", steps_saved(out), world.rank)
     if world.rank == 0:
         print(f"{'held-out perplexity':<22}{'before':>10}{'after':>10}")
         for name in ("forward", "backward", "mean"):

@@ -1,4 +1,4 @@
-"""`elmo perplexity`: how well a model predicts a text."""
+"""`elmo perplexity`: a model and a text ─▶ how well the model predicts it."""
 
 import dataclasses
 import json
@@ -8,22 +8,22 @@ from typing import Annotated
 
 import typer
 
-from elmo.cli.arguments import DeviceOption, ModelArgument, no_softmax
+from elmo.cli.arguments import DeviceOption, ModelArgument, ThreadsOption, no_softmax, use_threads
+from elmo.cli.training import CorpusArgument, TokenizerOption
 from elmo.errors import ConfigError, DataError
 
 
 def perplexity(
     model: ModelArgument,
-    corpus: Annotated[
-        Path, typer.Argument(help="A folder that `elmo prepare` wrote; or text, one sentence a line: a file or folder.")
-    ],
-    part: Annotated[str, typer.Option(help="Of a prepared corpus: heldout or train.")] = "heldout",
-    tokenizer: Annotated[str, typer.Option(help="Of plain text: moses, whitespace, or PATH:FUNC.")] = "moses",
-    tokens: Annotated[int | None, typer.Option(help="Score about so many tokens only.", min=1)] = None,
+    corpus: CorpusArgument,
+    part: Annotated[str, typer.Option(help="The part of a prepared corpus: heldout or train.")] = "heldout",
+    tokenizer: TokenizerOption = None,
+    tokens: Annotated[int | None, typer.Option(help="Score only about this many tokens.", min=1)] = None,
     state: Annotated[
-        str, typer.Option(help="carried from sentence to sentence, as in training, or fresh in each.")
+        str, typer.Option(help="carried: from sentence to sentence, as in training; fresh: from zeros in each.")
     ] = "carried",
     device: DeviceOption = "auto",
+    threads: ThreadsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print a model's perplexity on a text: the full softmax, in both directions.
@@ -41,6 +41,7 @@ def perplexity(
     from elmo.pretrain.text import corpus_at
     from elmo.weights import source
 
+    use_threads(threads)
     if part not in ("heldout", "train"):
         raise ConfigError(f"--part is {part!r}; expected heldout or train")
     if state not in ("carried", "fresh"):

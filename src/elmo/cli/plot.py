@@ -8,22 +8,25 @@ import typer
 
 
 def plot(
-    runs: Annotated[list[Path], typer.Argument(help="Folders that `elmo pretrain` wrote, or is writing.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders of runs: of `elmo pretrain` and `finetune`, or of `elmo train`.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="A .png, .svg or .pdf.  [default: curves.png in the first RUN]"),
     ] = None,
 ) -> None:
-    """Draw training loss, held-out perplexity, speed and learning rate; several runs on one figure, to compare.
+    """Draw the curves of runs: training loss, held-out perplexity or dev score, learning rate.
 
-    A run that goes on may be drawn again and again: the figure that is there is replaced.
+    Several runs of one kind are drawn in one figure, to compare them. A run may be drawn while it is training; a figure
+    that exists is replaced.
 
     \b
     Examples:
       $ elmo plot run-a
       $ elmo plot run-a run-b --output compared.svg
     """
-    from elmo.pretrain.plot import plot as write
+    from elmo.training.plot import plot as write
 
     path = write(runs, output)
     print(f"{path}: {len(runs)} run{'' if len(runs) == 1 else 's'}", file=sys.stderr)

@@ -6,34 +6,41 @@ from typing import Annotated
 
 import typer
 
+from elmo.cli.arguments import ThreadsOption, use_threads
 from elmo.cli.interrupt import stopping
 from elmo.cli.training import (
     ConfigOption,
     CorpusArgument,
+    MemoryOption,
     Reporter,
     ResumeOption,
     SetOption,
+    TokenizerOption,
     VocabularyOption,
     interrupted,
+    owned,
     recipe,
 )
 
 
 def pretrain(
     corpus: CorpusArgument,
-    out: Annotated[Path, typer.Argument(help="The run's folder; OUT/model is the trained model.")],
+    out: Annotated[Path, typer.Argument(help="The folder of the run; OUT/model is the trained model.")],
     preset: Annotated[str | None, typer.Option(help="tiny, small, medium or original [default: original].")] = None,
     config: ConfigOption = None,
     set: SetOption = None,
+    tokenizer: TokenizerOption = None,
     vocabulary: VocabularyOption = None,
     resume: ResumeOption = False,
+    ignore_memory: MemoryOption = False,
+    threads: ThreadsOption = None,
 ) -> None:
-    """Train a biLM: the original's recipe unless told otherwise.
+    """Train a biLM. By default the recipe is the original's.
 
     On a CPU, a GPU, or many: torchrun --nproc-per-node 8 -m elmo pretrain CORPUS OUT …
 
     The fields of a recipe are those of elmo.pretrain.config.PretrainConfig; steps, epochs and seed stand at the top.
-    Ctrl-C and SIGTERM save first; --resume goes on as if nothing had happened.
+    Ctrl-C and SIGTERM save first; --resume continues as if nothing had happened.
 
     \b
     Examples:
@@ -41,17 +48,21 @@ def pretrain(
       $ elmo pretrain corpus interrupted --resume
     """
     from elmo.pretrain.distributed import joined
-    from elmo.pretrain.loop import MODEL, Training
+    from elmo.pretrain.loop import Training
     from elmo.pretrain.text import corpus_at
+    from elmo.training.run import MODEL
 
-    asked = recipe(out, resume, config, set, preset)
-    with joined() as world, Reporter() as report:
-        text = corpus_at(corpus, out, vocabulary, world=world)
+    use_threads(threads)
+    with joined() as world, owned(out, world.rank), Reporter() as report:
+        asked = recipe("pretrain", out, resume, config, set, preset)
+        text = corpus_at(corpus, out, vocabulary, tokenizer=tokenizer, world=world)
         with stopping() as stop:
-            training = Training(text, out, asked, resume=resume, world=world, report=report)
+            training = Training(
+                text, out, asked, resume=resume, ignore_memory=ignore_memory, world=world, report=report
+            )
             ended = training.train(stop)
         if not ended:
-            raise interrupted(out, world.rank)
+            raise interrupted(out, "step", training.progress.step, world.rank)
         if world.rank == 0:
             best = training.progress.best
             what = f", held-out perplexity {best:.2f}" if best is not None else ""

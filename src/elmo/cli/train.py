@@ -3,15 +3,13 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 import typer
 
+from elmo.cli.arguments import ThreadsOption, use_threads
 from elmo.cli.interrupt import stopping
-from elmo.cli.training import ConfigOption, SetOption, interrupted
-
-if TYPE_CHECKING:
-    from elmo.tasks.task import Task
+from elmo.cli.training import ConfigOption, SetOption, interrupted, owned
 
 TaskArgument = Annotated[str, typer.Argument(help="ner, sst or snli; or a folder with a task of your own.")]
 DataArgument = Annotated[
@@ -22,18 +20,26 @@ DataArgument = Annotated[
 def train(
     task: TaskArgument,
     data: DataArgument,
-    out: Annotated[Path, typer.Argument(help="The run's folder; OUT/model is the trained task.")],
+    out: Annotated[Path, typer.Argument(help="The folder of the run; OUT/model is the trained task.")],
     config: ConfigOption = None,
     set: SetOption = None,
-    seeds: Annotated[int, typer.Option(help="Train so many seeds, and report mean and deviation.", min=1)] = 1,
-    jobs: Annotated[int | None, typer.Option(help="Seeds side by side; all of them on a GPU, else one.", min=1)] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on after the last epoch.")] = False,
+    seeds: Annotated[
+        int, typer.Option(help="Number of random seeds to train; mean and standard deviation are reported.", min=1)
+    ] = 1,
+    jobs: Annotated[
+        int | None, typer.Option(help="Seeds to train side by side.  [default: all on a GPU, else one]", min=1)
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue after the last complete epoch.")] = False,
+    threads: ThreadsOption = None,
 ) -> None:
     """Train a task's model, with ELMo at its input, its output, both or nowhere.
 
-    The recipe of the paper is the default. Its fields are those of the task's config, such as
+    The default recipe is the paper's. Its fields are those of the task's config, such as
     elmo.tasks.ner.model.NerConfig; --set inputs.elmo.placement=none is the baseline. The layers of a frozen biLM are
-    computed once for a corpus and kept in $ELMO_CACHE. Ctrl-C and SIGTERM lose the epoch at most.
+    computed once for a corpus and kept in $ELMO_CACHE.
+
+    Ctrl-C and SIGTERM lose the current epoch at most; --resume continues with the same recipe. With --seeds, the same
+    command continues: finished seeds are not trained again.
 
     \b
     Examples:
@@ -42,42 +48,40 @@ def train(
     """
     from elmo.tasks.recipe import recipe
     from elmo.tasks.train import TaskTraining
+    from elmo.training.run import Run
 
-    found, built = recipe(task, config, set or [])
-    if seeds > 1:
-        arguments = [task, str(data), *(["--config", str(config)] if config is not None else [])]
-        arguments += [part for assignment in set or [] for part in ("--set", assignment)]
-        _train_seeds(arguments, found, built, data, out, seeds, jobs)
-        return
-    with _Epochs() as bar, stopping() as stop:
-        training = TaskTraining(found, built, found.read(data), out, data=str(data), resume=resume, report=bar)
-        ended = training.train(stop)
-    if not ended:
-        raise interrupted(out, 0)
-    from elmo.run import Run
-
-    record = Run.open(out).record
+    use_threads(threads)
+    with owned(out):
+        if seeds > 1:
+            _train_seeds(task, recipe(task, config, set or [])[1], data, out, seeds, jobs, threads)
+            return
+        found, built = recipe(task, config, set or [], out if resume else None)
+        with _Epochs() as bar, stopping() as stop:
+            training = TaskTraining(found, built, found.read(data), out, data=str(data), resume=resume, report=bar)
+            ended = training.train(stop)
+        if not ended:
+            raise interrupted(out, "epoch", training.progress.epoch)
+        record = Run.open(out).record
     for part, scores in record["scores"].items():
         shown = ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
         print(f"{out / 'model'}: {part} {shown} (epoch {record['best_epoch']})", file=sys.stderr)
 
 
 def _train_seeds(
-    arguments: list[str], task: "Task", built: Any, data: Path, out: Path, seeds: int, jobs: int | None
+    task: str, built: Any, data: Path, out: Path, seeds: int, jobs: int | None, threads: int | None
 ) -> None:
-    from elmo.model.device import device_named
-    from elmo.tasks.seeds import REPORT, train_seeds
-    from elmo.tasks.train import prepare_layers
+    from elmo.tasks.seeds import train_seeds
+    from elmo.training.seeds import REPORT
 
     numbers = list(range(built.train.seed, built.train.seed + seeds))
-    device = device_named(built.train.device)
-    with _Epochs() as bar:  # once, for all seeds
-        prepare_layers(task.read(data), built, device, report=bar)
     with _Seeds(numbers, built.train.epochs) as bars, stopping() as stop:
-        side_by_side = jobs or (seeds if device.type == "cuda" else 1)
-        report = train_seeds(arguments, out, numbers, side_by_side, stop, bars.told)
+        report = train_seeds(
+            task, built, data, out,
+            count=seeds, jobs=jobs, threads=threads, stop=stop, report=bars, progress=bars.show,
+        )  # fmt: skip
     if report is None:
-        raise interrupted(out, 0)
+        print(f"elmo: {out}: interrupted. Run the same command again to continue", file=sys.stderr)
+        raise typer.Exit(130)
     for part, scores in report["scores"].items():
         shown = ", ".join(f"{name} {value['mean']:.2f} ± {value['sd']:.2f}" for name, value in scores.items())
         print(f"{out / REPORT}: {part} {shown}, {seeds} seeds", file=sys.stderr)
@@ -110,39 +114,35 @@ class _Epochs(_Bars):
         self._epoch = self._bars.add_task("")
 
     def prepared(self, done: int, of: int) -> None:
-        """So many tokens have their layers."""
+        """Show for how many tokens the layers are computed."""
         self._bars.update(self._epoch, completed=done, total=of, description="layers")
 
     def began(self, epoch: int, batches: int) -> None:
-        """An epoch begins."""
+        """Begin the bar of an epoch."""
         self._bars.reset(self._epoch, total=batches, description=f"epoch {epoch}")
 
     def stepped(self) -> None:
-        """A batch is done."""
+        """Count a batch."""
         self._bars.advance(self._epoch)
 
     def logged(self, values: Mapping[str, Any]) -> None:
-        """An epoch is over."""
-        name, score = _dev_score(values)
-        seconds = values["train_seconds"] + values["dev_seconds"]
-        line = f"epoch {values['step']}: loss {values['loss']:.4f}, dev {name} {score:.2f}, {seconds:.1f} s"
-        self._console.print(line, markup=False)
+        """Print the line of an epoch."""
+        from elmo.tasks.seeds import epoch_line
+
+        self._console.print(epoch_line(values), markup=False)
 
 
-class _Seeds(_Bars):
-    """A bar for every seed."""
+class _Seeds(_Epochs):
+    """A bar for the layers, which are computed first, and one for every seed."""
 
     def __init__(self, seeds: list[int], epochs: int) -> None:
         super().__init__()
         self._seeds = {seed: self._bars.add_task(f"seed {seed}", total=epochs) for seed in seeds}
 
-    def told(self, logs: Mapping[int, list[dict[str, Any]]]) -> None:
-        """How far each seed is, and its last score."""
+    def show(self, logs: Mapping[int, list[dict[str, Any]]]) -> None:
+        """Show the epochs and the latest score of each seed."""
+        from elmo.tasks.seeds import dev_score
+
         for seed, lines in logs.items():
-            shown = f"seed {seed}, dev {_dev_score(lines[-1])[1]:.2f}" if lines else f"seed {seed}"
+            shown = f"seed {seed}, dev {dev_score(lines[-1])[1]:.2f}" if lines else f"seed {seed}"
             self._bars.update(self._seeds[seed], completed=len(lines), description=shown)
-
-
-def _dev_score(values: Mapping[str, Any]) -> tuple[str, float]:
-    """The first of an epoch's scores: the one that models are chosen by."""
-    return next((name.removeprefix("dev_"), value) for name, value in values.items() if name.startswith("dev_"))

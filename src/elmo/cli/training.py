@@ -1,6 +1,8 @@
-"""What `elmo pretrain` and `elmo finetune` share, and some of it `elmo train`: options, the recipe, what they print."""
+"""Options, recipes and printing that `elmo pretrain` and `elmo finetune` share, and some of it `elmo train`."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,34 +14,59 @@ if TYPE_CHECKING:
 
 CorpusArgument = Annotated[
     Path,
-    typer.Argument(help="A folder that `elmo prepare` wrote; or tokenised text, a sentence a line: a file or folder."),
+    typer.Argument(help="A folder that `elmo prepare` wrote; or text, one sentence per line: a file or a folder."),
 ]
-ConfigOption = Annotated[Path | None, typer.Option("--config", help="A TOML file with (part of) the recipe.")]
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with the recipe, or a part of it.")
+]
 SetOption = Annotated[
-    list[str] | None, typer.Option("--set", help="One field of the recipe, such as optimizer.rate=0.1; repeatable.")
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="One field of the recipe, such as seed=1. May be repeated."),
 ]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint.")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
+MemoryOption = Annotated[
+    bool, typer.Option("--ignore-memory", help="Train even if the run is estimated not to fit into memory.")
+]
+TokenizerOption = Annotated[
+    str | None,
+    typer.Option(help="For text: moses, whitespace, or PATH:FUNC, a function of yours.  [default: moses]"),
+]
 VocabularyOption = Annotated[
-    Path | None, typer.Option(help="A vocabulary file for tokenised text (bilm-tf's); built from the text otherwise.")
+    Path | None,
+    typer.Option(help="For text: a vocabulary file, in bilm-tf's format. By default all words of the text."),
 ]
 
 
 def recipe(
+    task: str,
     out: Path,
     resume: bool,
     file: Path | None,
     assignments: list[str] | None,
-    preset: str | None,
-    finetuning: bool = False,
+    preset: str | None = None,
 ) -> "PretrainConfig":
     """Defaults ◀ preset ◀ file ◀ --set; a resumed run begins with the recipe it was started with."""
     from elmo.pretrain.config import PretrainConfig
     from elmo.pretrain.finetune import SOFTMAX
-    from elmo.run import RECORD, Run
+    from elmo.training.run import RECORD, Run
 
-    runs = [folder for folder in (out, out / SOFTMAX) if resume and (folder / RECORD).exists()]
-    begun = Run.open(runs[0]).record["config"] if runs else None
-    return PretrainConfig.of(preset, file, assignments or [], finetuning=finetuning, begun=begun)
+    begun = None
+    if resume:
+        folder = next((folder for folder in (out, out / SOFTMAX) if (folder / RECORD).exists()), out)
+        begun = Run(folder).config_of(task)
+    return PretrainConfig.of(preset, file, assignments or [], finetuning=task == "finetune", begun=begun)
+
+
+@contextmanager
+def owned(out: Path, rank: int = 0) -> Iterator[None]:
+    """Own the output folder of a run; of several processes, the first owns it for all."""
+    from elmo.files import locked
+
+    if rank != 0:
+        yield
+        return
+    with locked(out):
+        yield
 
 
 class Reporter:
@@ -68,7 +95,7 @@ class Reporter:
         self._bar.stop()
 
     def planned(self, plan: "Plan", done: int) -> None:
-        """Print what is about to happen."""
+        """Print the plan."""
         gib = 1 << 30
         free = f" of {plan.bytes_available / gib:.1f} GiB free" if plan.bytes_available is not None else ""
         against = f"{plan.negatives:,} negatives" if plan.negatives is not None else "full softmax"
@@ -76,8 +103,6 @@ class Reporter:
         self._print(f"step         {plan.tokens_per_step:,} tokens in each direction, {against}")
         self._print(f"run          {plan.steps:,} steps, {plan.steps / plan.steps_per_epoch:.2f} epochs, {done:,} done")
         self._print(f"memory       about {plan.bytes_needed / gib:.1f} GiB{free} on {plan.device}")
-        if plan.bytes_available is not None and plan.bytes_needed > plan.bytes_available:
-            self._print("warning      that will not fit: raise batch.accumulate, or lower batch.size or the preset")
         self._bar.start()
         self._bar.update(self._task, total=plan.steps, completed=done)
 
@@ -100,8 +125,12 @@ class Reporter:
         self._console.print(line, markup=False)
 
 
-def interrupted(out: Path, rank: int) -> typer.Exit:
-    """What is said, by the first process, and returned after an interruption."""
+def interrupted(out: Path, unit: str, done: int, rank: int = 0) -> typer.Exit:
+    """Say what an interrupted run has saved, in steps or epochs; gives the exit of the command."""
+    if done:
+        message = f"interrupted after {unit} {done}. Use --resume to continue from there"
+    else:
+        message = f"interrupted in the first {unit}: nothing to keep yet. --resume starts over with the same recipe"
     if rank == 0:
-        print(f"elmo: interrupted; everything is saved in {out}, --resume goes on", file=sys.stderr)
+        print(f"elmo: {out}: {message}", file=sys.stderr)
     return typer.Exit(130)

@@ -1,6 +1,5 @@
 """Where the numbers are computed, and how precisely."""
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -24,16 +23,6 @@ def device_named(name: str) -> torch.device:
         there = ["cpu", *(f"cuda:{k}" for k in range(torch.cuda.device_count()))]
         raise ConfigError(f"device {name!r} is not available; on this machine: auto, {', '.join(there)}") from None
     return device
-
-
-def memory_available(device: torch.device) -> int | None:
-    """Bytes that are free on a device; none where the system does not say."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return None
 
 
 def pinned(tensor: Tensor) -> Tensor:

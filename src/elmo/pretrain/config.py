@@ -13,6 +13,11 @@ from elmo.config import build, check_at_least, check_positive, check_shares, mer
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLMConfig
 
+# The fields that a resumed run may change.
+FREE = (
+    "epochs", "steps", "evaluation", "checkpoints", "device", "kernels", "log_every", "diverged", "tensorboard",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class BatchConfig:
@@ -30,7 +35,7 @@ class OptimizerConfig:
     """How weights follow gradients."""
 
     name: Literal["adagrad", "adam", "adamw"] = "adagrad"
-    rate: float = 0.2
+    learning_rate: float = 0.2
     initial_accumulator: float = 1.0  # Adagrad's
     betas: tuple[float, float] = (0.9, 0.99)  # Adam's
     weight_decay: float = 0.01  # AdamW's
@@ -87,7 +92,7 @@ class PretrainConfig:
             "evaluation.tokens": self.evaluation.tokens,
             "checkpoints.every": self.checkpoints.every,
             "checkpoints.keep": self.checkpoints.keep,
-            "optimizer.rate": self.optimizer.rate,
+            "optimizer.learning_rate": self.optimizer.learning_rate,
             "epochs": self.epochs,
             "steps": self.steps,
             "negatives": self.negatives,
@@ -152,6 +157,6 @@ class PretrainConfig:
 FINETUNING: dict[str, Any] = {
     "epochs": 1.0,
     "optimizer": OptimizerConfig(
-        name="adam", rate=1e-3, clip_norm=1.0, loss_times_unroll=False, schedule="linear", warmup_steps=10
+        name="adam", learning_rate=1e-3, clip_norm=1.0, loss_times_unroll=False, schedule="linear", warmup_steps=10
     ),
 }

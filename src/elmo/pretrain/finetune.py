@@ -1,7 +1,7 @@
 """A MODEL + A DOMAIN'S TEXT ─▶ A MODEL OF THE DOMAIN (paper, section 3.4 and appendix A.1).
 
-A model with its softmax is trained on. Published HDF5 files have none: a new one, over the domain's vocabulary, is
-trained first with the biLM frozen, so that its first, random gradients do not spoil what is to be kept; then both.
+A model with its softmax is trained further. Published HDF5 files have none: a new one, over the domain's vocabulary,
+is trained first with the biLM frozen, so that its first, random gradients do not damage the biLM; then both.
 """
 
 import threading
@@ -16,8 +16,8 @@ from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.evaluate import Perplexity
-from elmo.pretrain.loop import MODEL, Report, Training
-from elmo.run import RECORD
+from elmo.pretrain.loop import Report, Training, request
+from elmo.training.run import MODEL, RECORD, Run
 from elmo.weights import folder
 from elmo.weights.folder import Pretrained
 
@@ -39,20 +39,26 @@ def finetune(
     config: PretrainConfig,
     *,
     resume: bool = False,
+    ignore_memory: bool = False,
     stop: threading.Event | None = None,
     world: World | None = None,
     report: Report | None = None,
 ) -> Change | None:
-    """Go on training a model; none if `stop` ended it early. OUT/model is the result."""
+    """Train a model further; None if `stop` ended it early. OUT/model is the result."""
     if not corpus.heldout:
         raise DataError(f"{corpus.folder}: nothing is held out; prepare it with --heldout to see what is gained")
+    first = out / SOFTMAX
+    if resume and not (first / RECORD).exists():
+        Run(out).refuse_nothing()
     if model.bilm.softmax is None:
-        first = out / SOFTMAX
-        if not (resume and (first / MODEL).exists()):
-            start = with_new_softmax(model, corpus, config.seed)
+        start = with_new_softmax(model, corpus, config.seed)
+        if resume and (first / MODEL).exists():
+            Run(first).compare(request(corpus, config, start))
+        else:
             softmax = Training(
                 corpus, first, config,
-                resume=resume and first.exists(), start=start, softmax_only=True, world=world, report=report,
+                resume=resume and (first / RECORD).exists(), start=start, softmax_only=True,
+                ignore_memory=ignore_memory, world=world, report=report,
             )  # fmt: skip
             if not softmax.train(stop):
                 return None
@@ -61,10 +67,11 @@ def finetune(
                 return None
         model = folder.read(first / MODEL, softmax=True)
     if model.vocabulary is None:
-        raise WeightsError("the model has a softmax but no vocabulary.txt; its words are needed to train it on")
+        raise WeightsError("the model has a softmax but no vocabulary.txt; its words are needed to train it further")
     training = Training(
-        corpus, out, config, resume=resume and (out / RECORD).exists(), start=model, world=world, report=report
-    )
+        corpus, out, config,
+        resume=resume and (out / RECORD).exists(), start=model, ignore_memory=ignore_memory, world=world, report=report,
+    )  # fmt: skip
     if training.progress.best_step is None:
         training.evaluate_start()
     before = Perplexity(**training.run.record["start"])
@@ -72,6 +79,12 @@ def finetune(
         return None
     training.bilm.load_state_dict(folder.read(out / MODEL, softmax=True).bilm.state_dict())
     return Change(before, training.heldout())
+
+
+def steps_saved(out: Path) -> int:
+    """The steps that the last checkpoint of an interrupted run has done, in the stage it was in."""
+    saved = Run(out).checkpoints() or Run(out / SOFTMAX).checkpoints()
+    return saved[-1].step if saved else 0
 
 
 def with_new_softmax(model: Pretrained, corpus: Corpus, seed: int) -> Pretrained:

@@ -1,16 +1,14 @@
 """WORK ─▶ RESULTS, in order, in several processes or in this one."""
 
-import os
-import signal
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context, parent_process
-from threading import Thread
+from multiprocessing import get_context
 from typing import TypeVar
 
 from elmo.errors import ElmoError
+from elmo.training.processes import behave_as_child
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,7 +21,7 @@ class Jobs:
         self.processes = processes
         # Not forked: threads may be running here, those of a progress bar for one.
         context = get_context("spawn")
-        self._pool = ProcessPoolExecutor(processes, context, _start) if processes > 1 else None
+        self._pool = ProcessPoolExecutor(processes, context, behave_as_child) if processes > 1 else None
 
     def __enter__(self) -> "Jobs":
         return self
@@ -47,18 +45,5 @@ class Jobs:
                 yield waiting.popleft().result()
         except BrokenProcessPool:
             raise ElmoError(
-                "a process was killed, perhaps for want of memory; the same command, with fewer --jobs, goes on there"
+                "a process was killed, perhaps for lack of memory; run the same command with fewer --jobs to continue"
             ) from None
-
-
-def _start() -> None:
-    """In each process: Ctrl-C is the parent's to answer, and none outlives it, not even when it is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -16,26 +16,26 @@ from elmo.pretrain.config import OptimizerConfig
 EPSILON = 1e-10  # that PyTorch's Adagrad adds to the root
 
 
-def rate(config: OptimizerConfig, step: int, steps: int) -> float:
+def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
     """The learning rate of a step."""
     warm = min((step + 1) / config.warmup_steps, 1.0) if config.warmup_steps else 1.0
     done = min(step / steps, 1.0)
     falling = {"constant": 1.0, "linear": 1.0 - done, "cosine": (1.0 + math.cos(math.pi * done)) / 2.0}
-    return config.rate * warm * falling[config.schedule]
+    return config.learning_rate * warm * falling[config.schedule]
 
 
 class RowAdagrad(torch.optim.Optimizer):
     """What PyTorch's Adagrad makes of gradients with few rows, each there once; it never waits for the device."""
 
-    def __init__(self, tables: Iterable[nn.Parameter], rate: float, initial_accumulator: float) -> None:
-        super().__init__(tables, {"lr": rate})
+    def __init__(self, tables: Iterable[nn.Parameter], learning_rate: float, initial_accumulator: float) -> None:
+        super().__init__(tables, {"lr": learning_rate})
         for table in self.param_groups[0]["params"]:
             self.state[table]["sum"] = torch.full_like(table, initial_accumulator)
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         """Update the rows that have a gradient."""
-        rate = self.param_groups[0]["lr"]
+        learning_rate = self.param_groups[0]["lr"]
         for table in self.param_groups[0]["params"]:
             if table.grad is None:
                 continue
@@ -44,7 +44,7 @@ class RowAdagrad(torch.optim.Optimizer):
             total = sums.index_select(0, rows).addcmul_(gradient, gradient)
             sums.index_copy_(0, rows, total)
             root = total.sqrt_().add_(EPSILON)
-            table.index_copy_(0, rows, table.index_select(0, rows).addcdiv_(gradient, root, value=-rate))
+            table.index_copy_(0, rows, table.index_select(0, rows).addcdiv_(gradient, root, value=-learning_rate))
 
 
 class Optimizer:
@@ -58,29 +58,30 @@ class Optimizer:
         dense = [parameter for name, parameter in named.items() if name not in tables]
         sparse = [parameter for name, parameter in named.items() if name in tables]
         self._optimizers: list[torch.optim.Optimizer] = []
+        lr = config.learning_rate
         if config.name == "adagrad":
             start = config.initial_accumulator
             if dense:
-                self._optimizers.append(torch.optim.Adagrad(dense, config.rate, initial_accumulator_value=start))
+                self._optimizers.append(torch.optim.Adagrad(dense, lr, initial_accumulator_value=start))
             if sparse:
-                self._optimizers.append(RowAdagrad(sparse, config.rate, start))
+                self._optimizers.append(RowAdagrad(sparse, lr, start))
         else:
             decay = config.weight_decay if config.name == "adamw" else 0.0
             if dense:
-                self._optimizers.append(torch.optim.AdamW(dense, config.rate, config.betas, weight_decay=decay))
+                self._optimizers.append(torch.optim.AdamW(dense, lr, config.betas, weight_decay=decay))
             if sparse:
-                self._optimizers.append(torch.optim.SparseAdam(sparse, config.rate, config.betas))
+                self._optimizers.append(torch.optim.SparseAdam(sparse, lr, config.betas))
 
     @property
     def parameters(self) -> list[Tensor]:
         """What is trained."""
         return list(self._names)
 
-    def step(self, rate: float) -> None:
+    def step(self, learning_rate: float) -> None:
         """Update every weight that has a gradient."""
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = learning_rate
             # Rows come from `torch.unique`: they need no check.
             with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
                 optimizer.step()

@@ -5,7 +5,7 @@
     write    words by falling count ─▶ words.txt, vocabulary.txt, shards, corpus.json
 
 In memory are the table of distinct words and, per process, one block or some million tokens of a shard. Everything else
-is in `OUT.part/`, where a step that is done stays done: an interrupted run, called again, goes on there. Nothing that
+is in `OUT.part/`, where a step that is done stays done: an interrupted run, called again, continues there. Nothing that
 is written depends on the number of processes, nor on where a run was interrupted.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elmo.errors import DataError
-from elmo.files import refuse_existing, replacing, write_error
+from elmo.files import replacing, write_error
 from elmo.pretrain.corpus import FORMAT, MANIFEST, VOCABULARY, WORDS
 from elmo.pretrain.jobs import Jobs
 from elmo.pretrain.merge import Counts, Cut, Merged, merge, number_words, write_shard
@@ -64,7 +64,7 @@ def prepare(
     text file. The words that are predicted are the `vocab_size` most frequent, those that occur `min_count` times (2),
     or those of a `vocabulary` file. Without `shuffle` the text keeps its order; then duplicates stay, too.
 
-    Called again after an interruption with the same arguments (`jobs` aside), it goes on where it was. With several
+    Called again after an interruption with the same arguments (`jobs` aside), it continues where it was. With several
     `jobs`, a script that calls this needs the usual `if __name__ == "__main__":`.
     """
     settings = Settings(
@@ -86,7 +86,6 @@ def prepare(
     held = reader.files([settings.heldout]) if settings.share is None else []
     known = None if settings.vocabulary is None else _read_vocabulary(Path(settings.vocabulary))
     target = Path(out)
-    refuse_existing(target)
     with work_folder(target, settings) as work, Jobs(jobs) as pool:
         run = _Run(work, settings, pool, progress or (lambda *_: None))
         manifest = run.prepare(names, held, known)
@@ -94,7 +93,7 @@ def prepare(
             (work / "corpus").rename(target)
         except OSError as error:
             raise write_error(target, error) from error
-    shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
     return manifest
 
 

@@ -1,4 +1,4 @@
-"""TEXT ─▶ CORPUS, on the way: bilm-tf's text shards and vocabulary, or any file of sentences, used as they are."""
+"""TEXT ─▶ CORPUS, without `elmo prepare`: any text with one sentence per line, bilm-tf's shards for example."""
 
 import hashlib
 from pathlib import Path
@@ -7,6 +7,7 @@ from elmo.errors import ConfigError
 from elmo.pretrain.corpus import MANIFEST, Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.prepare import prepare
+from elmo.text.tokenizers import source
 
 
 def corpus_at(
@@ -15,19 +16,24 @@ def corpus_at(
     vocabulary: Path | None = None,
     *,
     heldout: str = "0",
-    tokenizer: str = "whitespace",
+    tokenizer: str | None = None,
     world: World | None = None,
 ) -> Corpus:
-    """The corpus in a folder; text, one sentence a line, is first made one inside `cache`.
+    """Open a corpus folder; text, one sentence per line, is first made into one inside `cache`.
 
-    It keeps its order, unless a share of it is to be held out.
+    `tokenizer` is moses (the default), whitespace or PATH:FUNC. The text keeps its order, unless a share of it is to be
+    held out.
     """
     if (path / MANIFEST).exists():
-        if vocabulary is not None:
-            raise ConfigError(f"{path}: has its own vocabulary; {vocabulary} goes with plain text, or `elmo prepare`")
+        for name, given in (("vocabulary", vocabulary), ("tokenizer", tokenizer)):
+            if given is not None:
+                raise ConfigError(
+                    f"{path}: a prepared corpus, which has its {name}; --{name} {given} is for text and `elmo prepare`"
+                )
         return Corpus.open(path)
+    tokenizer = tokenizer or "moses"
     world = world or World()
-    folder = cache / f"corpus-{_fingerprint(path, vocabulary)}"
+    folder = cache / f"corpus-{_fingerprint(path, vocabulary, tokenizer, heldout)}"
     if world.rank == 0 and not (folder / MANIFEST).exists():
         prepare(
             path, folder, vocabulary=vocabulary, tokenizer=tokenizer, heldout=heldout,
@@ -37,8 +43,9 @@ def corpus_at(
     return Corpus.open(folder)
 
 
-def _fingerprint(path: Path, vocabulary: Path | None) -> str:
-    """What tells a text from another, or from itself before it was changed."""
-    files = [*(sorted(path.rglob("*")) if path.is_dir() else [path]), *([vocabulary] if vocabulary is not None else [])]
+def _fingerprint(path: Path, vocabulary: Path | None, tokenizer: str, heldout: str) -> str:
+    """What tells a corpus from another: its files, whether they have changed, and how they are read."""
+    text = sorted(path.rglob("*")) if path.is_dir() else [path]
+    files = [*text, *(file for file in (vocabulary, source(tokenizer)) if file is not None)]
     facts = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr((facts, tokenizer, heldout)).encode()).hexdigest()[:12]

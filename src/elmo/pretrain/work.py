@@ -1,19 +1,19 @@
-"""WHAT IS ASKED OF A PREPARATION ─▶ ITS WORK FOLDER, `OUT.part`, where an interrupted run goes on."""
+"""THE SETTINGS OF A PREPARATION ─▶ ITS WORK FOLDER, `OUT.part`, where an interrupted run continues."""
 
 import json
 import re
 import shutil
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from elmo.config import check_at_least
 from elmo.errors import ConfigError, DataError, ElmoError
-from elmo.files import replacing
+from elmo.files import locked, refuse_existing, replacing
 from elmo.pretrain.parts import KEYS, Reader
 from elmo.text.tokenizers import source, tokenizer
 from elmo.text.vocabulary import SPECIAL
@@ -94,22 +94,22 @@ class Settings:
 
 @contextmanager
 def work_folder(target: Path, settings: Settings) -> Iterator[Path]:
-    """The folder, ours alone; goes again when a mistake ends the run before anything in it is worth keeping."""
+    """The folder, owned by this process; removed if an error ends the run before anything in it is worth keeping."""
     work = target.with_name(target.name + ".part")
     path = work / SETTINGS
     now = settings.reading()
-    if not path.exists():
-        with replacing(path) as temporary:
-            temporary.write_text(json.dumps(now, indent=1), encoding="utf-8")
-    before = json.loads(path.read_text(encoding="utf-8"))
-    for name in {**now, **before}:
-        if before.get(name) != now.get(name):
-            raise ConfigError(
-                f"{work}: {name} is {now.get(name)!r}, but the run to go on with has {before.get(name)!r}; "
-                "give the same, or remove the folder to start anew"
-            )
-    with path.open("rb") as file:
-        _hold(file, work)
+    with locked(target):
+        refuse_existing(target)
+        if not path.exists():
+            with replacing(path) as temporary:
+                temporary.write_text(json.dumps(now, indent=1), encoding="utf-8")
+        before = _settings(path)
+        for name in {**now, **before}:
+            if before.get(name) != now.get(name):
+                raise ConfigError(
+                    f"{work}: {name} is {now.get(name)!r}, but the interrupted run had {before.get(name)!r}. Give the "
+                    "same, or remove the folder to start over"
+                )
         try:
             yield work
         except ElmoError:
@@ -118,15 +118,14 @@ def work_folder(target: Path, settings: Settings) -> Iterator[Path]:
             raise
 
 
-def _hold(file: IO[bytes], work: Path) -> None:
-    """Refuse to share the folder. Windows and some cluster file systems have no flock: there nothing is held."""
-    with suppress(ImportError, OSError):
-        import fcntl
-
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"{work}: another process is at work there; wait until it ends") from None
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(settings, dict):
+            return settings
+    except (OSError, ValueError):
+        pass
+    raise DataError(f"{path}: damaged. Remove the folder {path.parent} to start over")
 
 
 def _crc32(path: Path) -> int:

@@ -1,5 +1,7 @@
 """EXAMPLES ─▶ BATCHES ─▶ ANSWERS: what a model reads at a time, in training and in use."""
 
+import hashlib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +10,9 @@ import numpy as np
 import torch
 
 from elmo.tasks.inputs import Texts
-from elmo.tasks.task import Example, TaskModel
+from elmo.tasks.task import Example, Splits, TaskModel
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def fraction(examples: Sequence[Example], share: float, seed: int) -> Sequence[Example]:
@@ -18,6 +22,20 @@ def fraction(examples: Sequence[Example], share: float, seed: int) -> Sequence[E
     count = max(1, round(share * len(examples)))
     rows = np.random.default_rng([seed, len(examples)]).choice(len(examples), count, replace=False)
     return [examples[row] for row in sorted(rows)]
+
+
+def fingerprint(splits: Splits) -> str:
+    """What tells the data from other data: every text and every gold answer, in order."""
+    digest = hashlib.sha256()
+    for part, examples in splits.items():
+        digest.update(f"{part} {len(examples)}\x1d".encode())
+        for example in examples:
+            gold = repr(example.gold)
+            if " at 0x" in gold:  # an object without a repr of its own: its address is not its content
+                gold = _ADDRESS.sub("", gold)
+            texts = "\x1e".join("\x1f".join(text) for text in example.texts)
+            digest.update(f"{texts}\x1d{gold}\x1d".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:16]
 
 
 def words_in(examples: Sequence[Example], lowercase: bool) -> Counter[str]:

@@ -24,6 +24,7 @@ from elmo.model.device import device_named
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import Inputs
 from elmo.tasks.task import Task, TaskModel, task_named
+from elmo.training.run import MODEL, RECORD
 from elmo.weights import folder as model_folder
 from elmo.weights import source
 from elmo.weights.folder import Pretrained
@@ -74,6 +75,10 @@ def fill(folder: Path, trained: Trained) -> None:
 
 def read(folder: Path, device: str = "auto", task: Task | None = None) -> Trained:
     """Read a trained task; `task` is one of your own, if it is none of those here."""
+    if (folder / RECORD).is_file() and not (folder / CONFIG).exists():
+        inside = folder / MODEL
+        what = f"the trained task is {inside}" if inside.is_dir() else f"it has not ended, there is no {inside} yet"
+        raise WeightsError(f"{folder}: the folder of a run; {what}")
     try:
         record = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         words = (folder / WORDS).read_text(encoding="utf-8").split("\n")[:-1]

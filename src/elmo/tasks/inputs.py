@@ -41,7 +41,7 @@ class ElmoConfig:
     dropout: float = 0.5
     layer_norm: Literal["token", "bilm-tf"] | None = None
     trainable: bool = False
-    rate: float | None = None  # the biLM's own learning rate, where it is trained
+    learning_rate: float | None = None  # the biLM's own learning rate, where it is trained
 
     @property
     def at_input(self) -> bool:
@@ -86,7 +86,7 @@ class InputsConfig:
         check_shares({"inputs.dropout": self.dropout, "inputs.elmo.dropout": self.elmo.dropout})
         check_at_least(0, {"inputs.max_words": self.max_words, "inputs.elmo.mix_l2": self.elmo.mix_l2})
         check_at_least(1, {"inputs.own_words": self.own_words})
-        check_positive({"inputs.elmo.rate": self.elmo.rate})
+        check_positive({"inputs.elmo.learning_rate": self.elmo.learning_rate})
         if self.elmo.placement in ("none", "output") and self.vectors is None and self.characters is None:
             raise ConfigError(
                 f"inputs.elmo.placement is {self.elmo.placement!r}, and a word has neither inputs.vectors nor "
@@ -196,7 +196,9 @@ class Inputs(nn.Module):
         if self.table is not None:
             parts.append(self.dropout(self.table(texts.words)))
         if self.characters is not None and texts.places is not None:
-            parts.append(self.dropout(self.characters(texts.spelled)[texts.places]))
+            # Not `[places]`: its gradient is summed by all of a CPU's threads at once, in any order.
+            spelled = nn.functional.embedding(texts.places, self.characters(texts.spelled))  # (B, T, filters)
+            parts.append(self.dropout(spelled))
         if self.mix_input is not None:
             parts.append(self._mixed(self.mix_input, texts))
         return torch.cat(parts, dim=-1) * texts.mask[..., None]

@@ -1,4 +1,4 @@
-"""WHAT READERS SHARE: the files of a data folder, their text, and a sentence to predict from."""
+"""SHARED BY THE TASKS' READERS: the files of a data folder, and a sentence to predict from."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,16 +17,6 @@ def parts_in(folder: Path, names: Mapping[str, Sequence[str]]) -> dict[str, Path
     if not any(found.values()):
         raise DataError(f"{folder}: none of {', '.join(name for some in names.values() for name in some)} in it")
     return {part: path for part, path in found.items() if path is not None}
-
-
-def text_of(path: Path) -> str:
-    """The whole of a UTF-8 file."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 at byte {error.start + 1}") from None
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def parse_sentence(item: Any) -> Example:

@@ -8,10 +8,16 @@ from typing import Any
 from elmo.config import build, merged, read_toml, settings
 from elmo.errors import ConfigError
 from elmo.tasks.task import Task, task_named
+from elmo.training.run import Run
 
 
-def recipe(name: str | None, file: Path | None = None, assignments: Iterable[str] = ()) -> tuple[Task, Any]:
-    """Defaults ◀ file ◀ assignments. A file names its task, and is of use with that one only."""
+def recipe(
+    name: str | None, file: Path | None = None, assignments: Iterable[str] = (), resume: Path | None = None
+) -> tuple[Task, Any]:
+    """Defaults ◀ file ◀ assignments. A file names its task, and is of use with that one only.
+
+    `resume` is the folder of a run to resume: the recipe it began with takes the place of the defaults.
+    """
     values = read_toml(file) if file is not None else {}
     written = values.pop("task", None)
     if written is not None and not isinstance(written, str):
@@ -22,4 +28,5 @@ def recipe(name: str | None, file: Path | None = None, assignments: Iterable[str
     if chosen is None:
         raise ConfigError(f'{file}: names no task; expected task = "ner", or another')
     task = task_named(chosen)
-    return task, build(task.config, merged(merged(asdict(task.config()), values), settings(assignments)))
+    base = asdict(task.config()) if resume is None else Run(resume).config_of(task.name)
+    return task, build(task.config, merged(merged(base, values), settings(assignments)))

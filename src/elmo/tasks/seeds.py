@@ -1,104 +1,95 @@
-"""ONE RECIPE, SEVERAL SEEDS: a process for each, some side by side, and a report of what they reached together.
+"""A TASK, SEVERAL SEEDS: one recipe and its data ─▶ OUT/seed-0 …, OUT/report.json (see training/seeds.py)."""
 
-OUT/seed-0/ …      a run like any other; OUT/seed-0/log.txt is what it printed
-OUT/report.json    each seed's scores, their mean and standard deviation
-"""
-
-import json
-import os
-import statistics
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from elmo.errors import ElmoError
-from elmo.files import replacing
-from elmo.run import Run
+from elmo.config import build, merged
+from elmo.model.device import device_named
+from elmo.tasks.task import task_named
+from elmo.tasks.train import Report, TaskTraining, load_embedder, prepare_layers, request
+from elmo.training import seeds
+from elmo.training.seeds import Logs
 
-REPORT = "report.json"
+FREE = ("train.device",)  # what may differ from a finished run
 
 
 def train_seeds(
-    arguments: Sequence[str],
+    name: str,
+    config: Any,
+    data: Path,
     out: Path,
-    seeds: Sequence[int],
-    jobs: int,
-    stop: threading.Event,
-    told: Callable[[dict[int, list[dict[str, Any]]]], None] = lambda _: None,
+    *,
+    count: int,
+    jobs: int | None = None,
+    threads: int | None = None,
+    stop: threading.Event | None = None,
+    report: Report | None = None,
+    progress: Callable[[Logs], None] = lambda _: None,
 ) -> dict[str, Any] | None:
-    """Run `elmo train` for every seed, `jobs` at a time; the report, if all came to their end. What is done is not done
-    again.
+    """Train `count` seeds of a task, from the config's own on; `jobs` side by side (all on a GPU, else one).
 
-    `arguments` are those of the command without OUT and the seed; `told` is given the log of every seed now and then.
+    `name` is a task's name or folder. Gives the content of report.json; None if `stop` ended it early.
     """
-    waiting = [seed for seed in seeds if "scores" not in _record(out / f"seed-{seed}")]
-    running: dict[int, subprocess.Popen[bytes]] = {}
-    try:
-        while (waiting or running) and not stop.is_set():
-            while waiting and len(running) < jobs:
-                seed = waiting.pop(0)
-                running[seed] = _start(arguments, out / f"seed-{seed}", seed, jobs)
-            time.sleep(0.2)
-            for seed, process in list(running.items()):
-                if process.poll() is None:
-                    continue
-                del running[seed]
-                if process.returncode != 0:
-                    last = (out / f"seed-{seed}" / "log.txt").read_text(encoding="utf-8").strip().split("\n")[-1]
-                    raise ElmoError(f"seed {seed} ended with {process.returncode}: {last.removeprefix('elmo: ')}")
-            told({seed: Run(out / f"seed-{seed}").metrics() for seed in seeds})
-    finally:
-        for process in running.values():
-            process.terminate()
-        for process in running.values():
-            process.wait()
-    return None if stop.is_set() else write_report(out, seeds)
-
-
-def write_report(out: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    """Each seed's scores, and their mean and standard deviation (of a sample), by part and score."""
-    runs = {seed: _record(out / f"seed-{seed}") for seed in seeds}
-    each = {str(seed): run["scores"] for seed, run in runs.items()}
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for part in runs[seeds[0]]["scores"]:
-        found[part] = {
-            name: spread([run["scores"][part].get(name, 0.0) for run in runs.values()])
-            for name in runs[seeds[0]]["scores"][part]
-        }
-    logs = [Run(out / f"seed-{seed}").metrics() for seed in seeds]
-    seconds = [sum(line["train_seconds"] + line["dev_seconds"] for line in log) for log in logs]
-    report = {
-        "seeds": list(seeds),
-        "scores": found,
-        "each": each,
-        "epochs": spread([len(log) for log in logs]),
-        "seconds": spread(seconds),
-        "memory": max((line["memory"] or 0 for log in logs for line in log), default=0),
+    task = task_named(name)
+    splits = task.read(data)
+    device = device_named(config.train.device)
+    embedder = load_embedder(config, device)
+    asked = request(task, config, splits, str(data), embedder)
+    requests = {
+        seed: replace(asked, config=_with_seed(config, seed), free=FREE)
+        for seed in range(config.train.seed, config.train.seed + count)
     }
-    with replacing(out / REPORT) as path:
-        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return report
+    if seeds.unfinished(out, requests):
+        prepare_layers(splits, config, device, report=report, embedder=embedder)  # once, for all seeds
+    train = partial(_train, name, asdict(config), data)
+    side_by_side = jobs or (count if device.type == "cuda" else 1)
+    return seeds.train_seeds(
+        train, requests, out, jobs=side_by_side, threads=threads, stop=stop, progress=progress
+    )
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Mean and standard deviation."""
-    return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else 0.0}
+def epoch_line(values: Mapping[str, Any]) -> str:
+    """A line of the metrics, for people."""
+    name, score = dev_score(values)
+    seconds = values["train_seconds"] + values["dev_seconds"]
+    return f"epoch {values['step']}: loss {values['loss']:.4f}, dev {name} {score:.2f}, {seconds:.1f} s"
 
 
-def _start(arguments: Sequence[str], out: Path, seed: int, jobs: int) -> subprocess.Popen[bytes]:
-    """A seed's process, with its share of the cores: more threads than cores would wait for each other."""
-    out.mkdir(parents=True, exist_ok=True)
-    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))}
-    command = [sys.executable, "-m", "elmo", "train", *arguments, str(out), "--set", f"train.seed={seed}", "--resume"]
-    with (out / "log.txt").open("ab") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=threads | dict(os.environ)
-        )
+def dev_score(values: Mapping[str, Any]) -> tuple[str, float]:
+    """The first of an epoch's scores, which models are chosen by: its name and value."""
+    return next((name.removeprefix("dev_"), value) for name, value in values.items() if name.startswith("dev_"))
 
 
-def _record(folder: Path) -> dict[str, Any]:
-    return Run(folder).record if (folder / "run.json").exists() else {}
+def _with_seed(config: Any, seed: int) -> Any:
+    return replace(config, train=replace(config.train, seed=seed))
+
+
+class _Printed:
+    """Prints a line for every epoch."""
+
+    def prepared(self, done: int, of: int) -> None:
+        pass
+
+    def began(self, epoch: int, batches: int) -> None:
+        pass
+
+    def stepped(self) -> None:
+        pass
+
+    def logged(self, values: Mapping[str, Any]) -> None:
+        print(epoch_line(values), flush=True)
+
+
+def _train(
+    name: str, values: dict[str, Any], data: Path, seed: int, folder: Path, resume: bool, stop: threading.Event
+) -> None:
+    """Train one seed; called in a process of its own."""
+    task = task_named(name)
+    config = build(task.config, merged(values, {"train": {"seed": seed}}))
+    TaskTraining(
+        task, config, task.read(data), folder, data=str(data), resume=resume, report=_Printed()
+    ).train(stop)

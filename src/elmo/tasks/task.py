@@ -1,9 +1,10 @@
-"""A TASK IS DATA, A MODEL AND A METRIC: what each of the three must offer, and the table of those there are.
+"""A TASK IS DATA, A MODEL AND A METRIC: the interface of each, and the table of the tasks in this package.
 
 A task is a folder of three files, `data.py`, `model.py` and `metric.py`; `model.py` ends with its `TASK`.
 """
 
 import sys
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ TASKS = {"ner": "elmo.tasks.ner.model", "sst": "elmo.tasks.sst.model", "snli": "
 
 @dataclass(frozen=True)
 class Example:
-    """What is read, one token sequence or several, and what is to be found in it."""
+    """One or several token sequences, and the right answer: a value whose repr shows its content."""
 
     texts: tuple[Tokens, ...]
     gold: Any = None
@@ -33,7 +34,7 @@ Splits = Mapping[str, Sequence[Example]]  # "train", "dev", "test": those that a
 
 
 class TaskModel(nn.Module, ABC):
-    """A module that learns from gold answers and gives its own."""
+    """A module that is trained on gold answers and predicts its own."""
 
     inputs: Inputs
 
@@ -48,7 +49,7 @@ class TaskModel(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class Task:
-    """All that the road needs to know."""
+    """Everything the trainer and the predictor need to know about a task."""
 
     name: str
     config: type[Any]  # a frozen dataclass: the model's own fields, `inputs` and `train`
@@ -79,4 +80,22 @@ def _from_folder(folder: Path) -> ModuleType:
     package = ModuleType(folder.name)
     package.__path__ = [str(folder)]
     sys.modules[folder.name] = package
-    return import_module(f"{folder.name}.model")
+    try:
+        return import_module(f"{folder.name}.model")
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever the user's own code raises
+        raise ConfigError(f"{_place(error, folder)}: cannot be imported ({_what(error)})") from error
+
+
+def _place(error: Exception, folder: Path) -> str:
+    """The file and line of a task folder where importing it failed."""
+    if isinstance(error, SyntaxError) and error.filename is not None:
+        return f"{error.filename}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent == folder]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(folder / "model.py")
+
+
+def _what(error: Exception) -> str:
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {message}".split("\n")[0]

@@ -1,19 +1,18 @@
 """THE TASKS' TRAINING LOOP: examples ─▶ epochs ─▶ dev score, patience ─▶ the best model, and its test score.
 
     OUT/run.json, OUT/metrics.jsonl    what was asked for; a line per epoch: loss, scores, mixes, seconds, memory
-    OUT/checkpoints/step-…             the last epoch and the best
+    OUT/checkpoints/step-…             the last epoch and the best one; a step is an epoch
     OUT/model/                         the best as a trained task (`elmo.load_task`)
 
-What is read and dropped in an epoch follows from the seed and the epoch alone: a run that is resumed goes on as if it
-had never stopped.
+What is read and dropped in an epoch follows from the seed and the epoch alone: a resumed run continues as if it had
+never stopped.
 """
 
-import json
-import shutil
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -21,33 +20,33 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo import checkpoint
-from elmo.config import check_at_least, check_positive, check_shares, differences
-from elmo.embed.embedder import load
-from elmo.errors import ConfigError, DataError
-from elmo.files import new_folder
-from elmo.model.bilm import BiLM
+from elmo.config import check_at_least, check_positive, check_shares
+from elmo.embed.embedder import Embedder, load
+from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.model.device import device_named
-from elmo.run import RECORD, Run, memory_peak
 from elmo.tasks import folder, word_vectors
-from elmo.tasks.batches import answers, batches, fraction, texts_of, words_in
+from elmo.tasks.batches import answers, batches, fingerprint, fraction, texts_of, words_in
 from elmo.tasks.folder import Trained
 from elmo.tasks.frozen import FrozenLayers, layers_folder
 from elmo.tasks.task import Example, Splits, Task, TaskModel
+from elmo.training import checkpoint, memory
+from elmo.training.best import Best
+from elmo.training.checkpoint import Checkpoint
+from elmo.training.run import CHECKPOINTS, Request, Run, Source, fingerprint_of_file, fingerprint_of_tensors
 
-CHECKPOINTS, MODEL = "checkpoints", "model"
-LOOK_EVERY = 50  # batches
+FREE = ("train.epochs", "train.patience", "train.device")  # the fields that a resumed run may change
+CHECK_EVERY = 50  # batches
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How a task is learned."""
+    """How a task is trained."""
 
     epochs: int = 75
-    patience: int | None = 25  # stop after so many epochs without a better dev score
+    patience: int | None = 25  # stop after this many epochs in a row without a better dev score
     batch_size: int = 64
     optimizer: Literal["adam", "adadelta"] = "adam"
-    rate: float = 1e-3
+    learning_rate: float = 1e-3
     weight_decay: float = 0.0
     rho: float = 0.95  # Adadelta's
     clip_norm: float | None = 5.0
@@ -59,7 +58,7 @@ class TrainConfig:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        positive = ("epochs", "patience", "batch_size", "rate", "clip_norm", "clip_value", "train_fraction")
+        positive = ("epochs", "patience", "batch_size", "learning_rate", "clip_norm", "clip_value", "train_fraction")
         check_positive({f"train.{name}": getattr(self, name) for name in positive})
         check_at_least(0, {"train.weight_decay": self.weight_decay, "train.seed": self.seed})
         check_shares({"train.rho": self.rho})
@@ -70,10 +69,10 @@ class TrainConfig:
 
 
 class Report(Protocol):
-    """What is told of a run while it goes on."""
+    """Callbacks for progress reporting."""
 
     def prepared(self, done: int, of: int) -> None:
-        """So many tokens have their layers."""
+        """The layers of `done` of `of` tokens are computed."""
 
     def began(self, epoch: int, batches: int) -> None:
         """An epoch begins."""
@@ -82,17 +81,15 @@ class Report(Protocol):
         """A batch is done."""
 
     def logged(self, values: Mapping[str, Any]) -> None:
-        """An epoch is over."""
+        """A line was added to the metrics: an epoch is done."""
 
 
 @dataclass
-class Progress:
-    """How far a run is."""
+class Progress(Best):
+    """The progress of a run, saved with every checkpoint; the best is the highest dev score."""
 
     epoch: int = 0
-    best: float | None = None
-    best_epoch: int = 0
-    rate: float = 0.0
+    learning_rate: float = 0.0
     scores: dict[str, Any] = field(default_factory=dict)  # of the best epoch, on dev
 
 
@@ -111,34 +108,42 @@ class TaskTraining:
         report: Report | None = None,
         cache: Path | None = None,
     ) -> None:
-        self.task, self.config, self.out, self.report = task, config, out, report
+        self.task, self.config, self.out, self.report, self.run = task, config, out, report, Run(out)
         self.train_config: TrainConfig = config.train
         for part in ("train", "dev"):
             if not splits.get(part):
                 raise DataError(f"{data}: no {part} part; training needs examples to learn from and to choose by")
+        self.run.refuse_nothing() if resume else self.run.refuse_used()
         self.splits = {**splits, "train": fraction(splits["train"], config.train.train_fraction, config.train.seed)}
         self.device = device_named(self.train_config.device)
-        saved = self._last(resume)
+        embedder = load_embedder(config, self.device)
+        self.request = request(task, config, splits, data, embedder)
+        saved = self.run.resume(self.request) if resume else None
         labels = task.labels(self.splits["train"])
         torch.manual_seed(self.train_config.seed)
         words, matrix = self._words()
-        frozen, bilm = self._elmo(splits, cache)
-        self.model: TaskModel = folder.assemble(task, config, labels, words, matrix, frozen, bilm).to(self.device)
+        trainable = config.inputs.elmo.trainable
+        self.model: TaskModel = folder.assemble(
+            task, config, labels, words, matrix,
+            frozen=prepare_layers(splits, config, self.device, cache, report, embedder),
+            bilm=embedder.bilm.requires_grad_(True) if embedder is not None and trainable else None,
+        ).to(self.device)  # fmt: skip
         self.trained = Trained(task, config, labels, words, self.model)
         self.learned = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = self._optimizer()
         self.mean = {name: p.detach().clone() for name, p in self.learned.items()} if self.train_config.ema else {}
-        self.progress = Progress(rate=self.train_config.rate)
+        self.progress = Progress(learning_rate=self.train_config.learning_rate)
         if saved is not None:
             self._restore(saved)
-            Run.open(out).forget_after(self.progress.epoch)
+        if resume:
+            self.run.rewind(self.request, self.progress.epoch)
         else:
-            Run.begin(out, config, task=task.name, data=data)
+            self.run.begin(self.request)
 
     def train(self, stop: threading.Event | None = None) -> bool:
-        """Train to the end, or until `stop` is set; whether it came to its end."""
+        """Train to the last epoch, or until `stop` is set; whether it ended by itself. Complete epochs are saved."""
         stop, config, progress = stop or threading.Event(), self.train_config, self.progress
-        while progress.epoch < config.epochs and not self._patience_is_over():
+        while progress.epoch < config.epochs and not progress.exhausted(config.patience):
             began = time.perf_counter()
             loss = self._epoch(stop)
             if loss is None:
@@ -148,24 +153,24 @@ class TaskTraining:
             with self._means():
                 scores = self.score("dev")
             first = next(iter(scores.values()))
-            better = progress.best is None or first > progress.best
+            better = progress.count(first, progress.epoch)
             if better:
-                progress.best, progress.best_epoch, progress.scores = first, progress.epoch, scores
+                progress.scores = scores
             values = {
                 "step": progress.epoch,
                 "loss": loss,
                 **{f"dev_{name}": value for name, value in scores.items()},
-                "rate": progress.rate,
+                "learning_rate": progress.learning_rate,
                 "mixes": self.model.inputs.mixes(),
                 "train_seconds": trained - began,
                 "dev_seconds": time.perf_counter() - trained,
-                "memory": memory_peak(self.device),
+                "memory": memory.peak(self.device),
             }
-            Run(self.out).log(**values)
+            self.run.log(**values)
             if self.report:
                 self.report.logged(values)
             if config.schedule == "halve" and not better:
-                progress.rate /= 2
+                progress.learning_rate /= 2
             self._save()
         self._export()
         return True
@@ -186,7 +191,7 @@ class TaskTraining:
             self.report.began(epoch + 1, len(groups))
         self.model.train()
         for group in self.optimizer.param_groups:
-            group["lr"] = self.progress.rate * group["share"]
+            group["lr"] = self.progress.learning_rate * group["share"]
         losses: list[Tensor] = []
         for number, rows in enumerate(groups):
             if stop.is_set():
@@ -200,22 +205,22 @@ class TaskTraining:
             self.optimizer.step()
             self._follow(epoch * len(groups) + number)
             losses.append(loss.detach())
-            if number % LOOK_EVERY == 0:
-                self._check(losses[-LOOK_EVERY:], groups[: number + 1])
+            if number % CHECK_EVERY == 0:
+                self._check(losses[-CHECK_EVERY:], groups[: number + 1])
             if self.report:
                 self.report.stepped()
-        self._check(losses[-LOOK_EVERY:], groups)
+        self._check(losses[-CHECK_EVERY:], groups)
         sizes = torch.tensor([len(rows) for rows in groups], dtype=torch.float64)
         return float((torch.stack(losses).double().cpu() * sizes).sum() / sizes.sum())
 
     def _check(self, losses: list[Tensor], groups: list[list[int]]) -> None:
-        """Losses that are no numbers end the run. Looking at one makes the CPU wait for the GPU: now and then only."""
+        """End the run at a loss that is not finite. Reading one waits for the GPU, so not after every batch."""
         for value, rows in zip(torch.stack(losses).tolist(), groups[-len(losses) :], strict=True):
             if not np.isfinite(value):
                 text = " ".join(self.splits["train"][rows[0]].texts[0][:12])
-                raise DataError(
-                    f"epoch {self.progress.epoch + 1}: loss {value} in the batch that begins with {text!r}; "
-                    f"try a lower train.rate or train.clip_norm"
+                advice = self.run.advice(self.progress.best_step, "train.learning_rate", "train.clip_norm")
+                raise ElmoError(
+                    f"epoch {self.progress.epoch + 1}: loss {value}, in the batch that begins with {text!r}; {advice}"
                 )
 
     # Before the first epoch
@@ -232,23 +237,17 @@ class TaskTraining:
             read = word_vectors.with_own(read, often, np.random.default_rng(self.train_config.seed))
         return read.words, torch.from_numpy(read.matrix)
 
-    def _elmo(self, splits: Splits, cache: Path | None) -> tuple[FrozenLayers | None, BiLM | None]:
-        elmo = self.config.inputs.elmo
-        if elmo.placement != "none" and elmo.trainable:
-            return None, load(elmo.model, device=str(self.device)).bilm.requires_grad_(True)
-        return prepare_layers(splits, self.config, self.device, cache, self.report), None
-
     def _optimizer(self) -> torch.optim.Optimizer:
         config, elmo = self.train_config, self.config.inputs.elmo
-        slow = elmo.rate / config.rate if elmo.rate is not None else 1.0
+        slow = elmo.learning_rate / config.learning_rate if elmo.learning_rate is not None else 1.0
         parts: dict[float, list[nn.Parameter]] = {}
         for name, parameter in self.learned.items():
             parts.setdefault(slow if name.startswith("inputs.bilm.") else 1.0, []).append(parameter)
         groups = [{"params": parameters, "share": share} for share, parameters in parts.items()]
         if config.optimizer == "adadelta":
-            return torch.optim.Adadelta(groups, config.rate, rho=config.rho, weight_decay=config.weight_decay)
+            return torch.optim.Adadelta(groups, config.learning_rate, rho=config.rho, weight_decay=config.weight_decay)
         fused = self.device.type == "cuda"
-        return torch.optim.Adam(groups, config.rate, weight_decay=config.weight_decay, fused=fused)
+        return torch.optim.Adam(groups, config.learning_rate, weight_decay=config.weight_decay, fused=fused)
 
     # During training
 
@@ -270,82 +269,88 @@ class TaskTraining:
     def _means(self) -> "_Swapped":
         return _Swapped(self.learned, self.mean)
 
-    def _patience_is_over(self) -> bool:
-        patience, progress = self.train_config.patience, self.progress
-        return patience is not None and progress.epoch - progress.best_epoch >= patience
-
-    def _last(self, resume: bool) -> checkpoint.Checkpoint | None:
-        if not resume:
-            return None
-        saved = checkpoint.all_of(self.out / CHECKPOINTS)
-        if saved:
-            asked, begun = json.loads(json.dumps(asdict(self.config))), saved[-1].facts()["config"]
-            free = {"train": {"epochs": None, "patience": None, "device": None}}
-            if different := differences(_without(asked, free), _without(begun, free)):
-                raise ConfigError(f"{saved[-1].path}: was trained with {different}; a run is resumed as it was begun")
-            return saved[-1]
-        (self.out / RECORD).unlink(missing_ok=True)  # it ended before its first epoch: nothing is lost
-        return None
-
     def _save(self) -> None:
         frozen = {name for name, parameter in self.model.named_parameters() if not parameter.requires_grad}
         tensors = {f"model.{name}": v for name, v in self.model.state_dict().items() if name not in frozen}
         states = self.optimizer.state_dict()["state"]
         tensors |= {f"optimizer.{n}.{key}": value for n, state in states.items() for key, value in state.items()}
         tensors |= {f"mean.{name}": value for name, value in self.mean.items()}
-        facts = {"progress": asdict(self.progress), "config": asdict(self.config)}
+        facts = {"progress": asdict(self.progress)}
         root = self.out / CHECKPOINTS
         checkpoint.save(root, self.progress.epoch, lambda _: None, tensors, facts)
-        checkpoint.keep_last(root, 1, self.progress.best_epoch)
+        checkpoint.keep_last(root, 1, self.progress.best_step)
 
-    def _restore(self, saved: checkpoint.Checkpoint) -> None:
-        self.progress = Progress(**saved.facts()["progress"])
-        states: dict[int, dict[str, Tensor]] = {}
-        for name, value in self._load(saved)["optimizer"].items():
-            number, _, key = name.partition(".")
-            states.setdefault(int(number), {})[key] = value
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": states})
+    def _restore(self, saved: Checkpoint) -> None:
+        with saved.reading():
+            self.progress = Progress(**saved.facts()["progress"])
+            states: dict[int, dict[str, Tensor]] = {}
+            for name, value in self._load(saved)["optimizer"].items():
+                number, _, key = name.partition(".")
+                states.setdefault(int(number), {})[key] = value
+            self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": states})
 
-    def _load(self, saved: checkpoint.Checkpoint) -> dict[str, dict[str, Tensor]]:
+    def _load(self, saved: Checkpoint) -> dict[str, dict[str, Tensor]]:
         """Take the weights of a checkpoint; all its tensors by kind."""
         kinds: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}, "mean": {}}
-        for name, value in saved.tensors().items():
-            kind, _, rest = name.partition(".")
-            kinds[kind][rest] = value
-        self.model.load_state_dict(kinds["model"], strict=False)
+        with saved.reading():
+            for name, value in saved.tensors().items():
+                kind, _, rest = name.partition(".")
+                kinds[kind][rest] = value
+            missing = self.learned.keys() - kinds["model"].keys()
+            if missing:
+                raise KeyError(f"no tensor {min(missing)!r}")
+            self.model.load_state_dict(kinds["model"], strict=False)
         self.mean = {name: value.to(self.device) for name, value in kinds["mean"].items()}
         return kinds
 
     def _export(self) -> None:
-        """The best epoch's model as OUT/model, with its scores, the test part's among them."""
-        saved = {one.step: one for one in checkpoint.all_of(self.out / CHECKPOINTS)}
-        self._load(saved[self.progress.best_epoch])
+        """Write the best epoch's model as OUT/model, with its scores, the test part's among them."""
+        assert self.progress.best_step is not None
+        self._load(self.run.checkpoint(self.progress.best_step))
         scores: dict[str, Any] = {"dev": self.progress.scores}
         with self._means():
             if self.splits.get("test"):
                 scores["test"] = self.score("test")
-            path = self.out / MODEL
-            if path.exists():
-                shutil.rmtree(path)
-            with new_folder(path) as temporary:
-                folder.fill(temporary, replace(self.trained, scores=scores))
-        Run(self.out).add(best_epoch=self.progress.best_epoch, scores=scores)
+            self.run.export(partial(folder.fill, trained=replace(self.trained, scores=scores)))
+        self.run.add(best_epoch=self.progress.best_step, scores=scores)
+
+
+def request(task: Task, config: Any, splits: Splits, data: str, embedder: Embedder | None) -> Request:
+    """What a run of this recipe on these data is asked to compute."""
+    inputs = config.inputs
+    sources = {"data": Source(data, fingerprint(splits))}
+    if inputs.vectors is not None:
+        sources["vectors"] = Source(inputs.vectors, fingerprint_of_file(Path(inputs.vectors)))
+    if embedder is not None:
+        sources["biLM"] = Source(inputs.elmo.model, fingerprint_of_tensors(embedder.bilm.state_dict()))
+    return Request(task.name, config, sources, FREE)
 
 
 def prepare_layers(
-    splits: Splits, config: Any, device: torch.device, cache: Path | None = None, report: Report | None = None
+    splits: Splits,
+    config: Any,
+    device: torch.device,
+    cache: Path | None = None,
+    report: Report | None = None,
+    embedder: Embedder | None = None,
 ) -> FrozenLayers | None:
-    """The layers of all texts by the config's biLM, computed now unless they are in the cache; if it is frozen."""
+    """The layers of all texts by the config's biLM, computed now unless they are in the cache; None if not frozen."""
     elmo = config.inputs.elmo
     if elmo.placement == "none" or elmo.trainable:
         return None
     texts = (text for part in splits.values() for example in part for text in example.texts)
-    told = report.prepared if report else None
-    return FrozenLayers(load(elmo.model, device=str(device)), texts, cache or layers_folder(), told)
+    progress = report.prepared if report else None
+    return FrozenLayers(embedder or load(elmo.model, device=str(device)), texts, cache or layers_folder(), progress)
+
+
+def load_embedder(config: Any, device: torch.device) -> Embedder | None:
+    """Load the config's biLM; None if it has none."""
+    elmo = config.inputs.elmo
+    return load(elmo.model, device=str(device)) if elmo.placement != "none" else None
 
 
 class _Swapped:
-    """For a while, parameters have other values."""
+    """Exchange the values of parameters inside a `with` block."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tensor]) -> None:
         self._pairs = [(parameters[name], value) for name, value in values.items()]
@@ -362,12 +367,3 @@ class _Swapped:
             kept = parameter.detach().clone()
             parameter.copy_(value)
             value.copy_(kept)
-
-
-def _without(values: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
-    """A nested table without some of its fields."""
-    return {
-        name: _without(value, names[name]) if isinstance(names.get(name), Mapping) else value
-        for name, value in values.items()
-        if name not in names or isinstance(names[name], Mapping)
-    }

@@ -1,6 +1,5 @@
 """VECTOR FILE ─▶ WORD TABLE: GloVe's text format, a word and its numbers on each line."""
 
-import lzma
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo.errors import DataError
+from elmo.text.reader import read_lines
 
 Matrix = npt.NDArray[np.float32]
 _EXPECTED = "expected a word and its numbers, as GloVe has"
@@ -23,39 +23,46 @@ class WordVectors:
 
 
 def read(path: Path, most: int, always: Iterable[str] = ()) -> WordVectors:
-    """The first `most` lines of a file, the words of most files being sorted by how frequent they are, and of the rest
-    the words that are asked for. A plain file, or one compressed as .xz."""
+    """Read the first `most` lines of a file, and of the rest the words of `always`.
+
+    Most files are sorted by falling frequency. The file may be compressed (.gz, .xz, .bz2, .zst).
+    """
     wanted, words, rows = set(always), [], []
     dim = None
-    try:
-        with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                if dim is None:
-                    fields = line.split()
-                    if number == 1 and len(fields) == 2 and fields[0].isdecimal():
-                        continue  # word2vec's text format says first how many words and numbers follow
-                    dim = len(fields) - 1
-                    if dim < 2:
-                        raise DataError(f"{path}:{number}: {line[:40]!r}; {_EXPECTED}")
-                word, *numbers = line.rstrip("\n ").rsplit(" ", dim)  # a word may hold spaces: glove.840B has some
-                if number > most and word not in wanted:
-                    continue
-                if len(numbers) != dim:
-                    raise DataError(f"{path}:{number}: {len(numbers)} numbers after {word!r}; expected {dim}")
-                words.append(word)
-                rows.append(np.array(numbers, dtype=np.float32))
-    except OSError as error:
-        what = error.strerror or error
-        raise DataError(f"{path}: cannot be read ({what}); expected a file of word vectors") from None
-    except ValueError as error:
-        raise DataError(f"{path}:{number}: {error}; {_EXPECTED}") from None
+    for number, line in read_lines(path):
+        if dim is None:
+            fields = line.split()
+            if number == 1 and len(fields) == 2 and fields[0].isdecimal():
+                continue  # word2vec's text format begins with the number of words and of dimensions
+            dim = len(fields) - 1
+            if dim < 2:
+                raise DataError(f"{path}:{number}: {line[:40]!r}; {_EXPECTED}")
+        word, *numbers = line.rstrip(" ").rsplit(" ", dim)  # a word may hold spaces: glove.840B has some
+        if number > most and word not in wanted:
+            continue
+        if len(numbers) != dim:
+            raise DataError(f"{path}:{number}: {len(numbers)} numbers after {word[:40]!r}; expected {dim}")
+        words.append(word)
+        rows.append(_row(numbers, word, f"{path}:{number}"))
     if not rows:
-        raise DataError(f"{path}: holds no word vectors; expected a word and its numbers on each line")
+        raise DataError(f"{path}: contains no word vectors; expected a word and its numbers on each line")
     return WordVectors(words, np.stack(rows))
 
 
+def _row(numbers: list[str], word: str, where: str) -> npt.NDArray[np.float32]:
+    try:
+        with np.errstate(over="ignore"):  # what does not fit into float32 is refused below
+            row = np.array(numbers, dtype=np.float32)
+    except ValueError as error:
+        raise DataError(f"{where}: {error}; {_EXPECTED}") from None
+    if not np.isfinite(row).all():
+        wrong = numbers[int(np.argmin(np.isfinite(row)))]
+        raise DataError(f"{where}: the vector of {word[:40]!r} contains {wrong}; expected finite numbers")
+    return row
+
+
 def with_own(vectors: WordVectors, words: Iterable[str], rng: np.random.Generator) -> WordVectors:
-    """And those of `words` that have no vector yet, each with one of its own: of numbers as they are in the others."""
+    """Add those of `words` that have no vector, each with random numbers of the mean and deviation of all others."""
     known = set(vectors.words)
     own = [word for word in dict.fromkeys(words) if word not in known]
     drawn = rng.normal(vectors.matrix.mean(), vectors.matrix.std(), (len(own), vectors.matrix.shape[1]))

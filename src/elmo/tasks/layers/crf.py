@@ -74,7 +74,11 @@ class CRF(nn.Module):
     def _score_of(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         labels = labels.masked_fill(~mask, 0)
         emitted = scores.gather(2, labels[..., None])[..., 0].masked_fill(~mask, 0).sum(dim=1)
-        moved = self._legal_transitions()[labels[:, :-1], labels[:, 1:]].masked_fill(~mask[:, 1:], 0).sum(dim=1)
+        # Not `transitions[before, after]`: its gradient is summed by all of a CPU's threads at once, in any order.
+        before, after = labels[:, :-1], labels[:, 1:]
+        pairs = (before * scores.shape[2] + after).flatten()
+        moved = self._legal_transitions().flatten().index_select(0, pairs).view(after.shape)
+        moved = moved.masked_fill(~mask[:, 1:], 0).sum(dim=1)
         last = labels.gather(1, (mask.sum(dim=1) - 1)[:, None])[:, 0]
         return self._starts()[labels[:, 0]] + emitted + moved + self._ends()[last]
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elmo.errors import DataError
-from elmo.tasks.reading import parts_in, text_of
+from elmo.tasks.reading import parts_in
 from elmo.tasks.task import Example, Splits
+from elmo.text.reader import read_lines
 
 PARTS = {
     "train": ("train.txt", "eng.train", "train.conll", "wnut17train.conll"),
@@ -55,12 +56,15 @@ def read_file(path: Path) -> list[Example]:
 def _sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The number of each sentence's first line, and its lines; the line that begins a document ends one, too."""
     lines: list[str] = []
-    for number, line in enumerate([*text_of(path).split("\n"), ""], 1):
+    number = 0
+    for number, line in read_lines(path):
         if line.strip(" \t") and not line.startswith("-DOCSTART-"):
             lines.append(line)
         elif lines:
             yield number - len(lines), lines
             lines = []
+    if lines:
+        yield number + 1 - len(lines), lines
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:

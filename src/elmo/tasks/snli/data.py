@@ -16,6 +16,7 @@ from elmo.errors import DataError
 from elmo.tasks.frozen import Tokens
 from elmo.tasks.reading import parts_in
 from elmo.tasks.task import Example, Splits
+from elmo.text.reader import read_lines
 from elmo.text.tokens import words
 
 log = logging.getLogger("elmo")
@@ -41,32 +42,24 @@ def read(folder: Path) -> Splits:
 def read_file(path: Path) -> list[Example]:
     """The pairs of one file that have a label."""
     examples, skipped = [], 0
-    try:
-        with path.open("rb") as file:  # a line ends at a line feed, and at nothing else that Unicode calls an end
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                example = _pair(line, f"{path}:{number}")
-                if example is None:
-                    skipped += 1
-                else:
-                    examples.append(example)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        example = _pair(line.rstrip(), f"{path}:{number}")
+        if example is None:
+            skipped += 1
+        else:
+            examples.append(example)
     if skipped:
         log.warning("%s: %d pairs skipped that have no label, %d kept", path, skipped, len(examples))
     return examples
 
 
-def _pair(line: bytes, where: str) -> Example | None:
+def _pair(text: str, where: str) -> Example | None:
     """The pair of a line, or `None` if its annotators did not agree."""
     item, place = None, 0
     try:
-        text = line.decode("utf-8").rstrip()
         item = json.loads(text)
-    except UnicodeDecodeError as error:
-        byte = line[error.start]
-        raise DataError(f"{where}: found byte 0x{byte:02x} at column {error.start + 1}; expected UTF-8") from None
     except ValueError as error:
         place = getattr(error, "pos", 0)
     if not isinstance(item, dict):

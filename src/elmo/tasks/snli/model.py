@@ -32,7 +32,7 @@ class SnliConfig:
     )
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(
-            epochs=75, patience=5, batch_size=32, rate=4e-4, clip_norm=10.0, schedule="halve"
+            epochs=75, patience=5, batch_size=32, learning_rate=4e-4, clip_norm=10.0, schedule="halve"
         )
     )
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
-from elmo.tasks.reading import parts_in, text_of
+from elmo.tasks.reading import parts_in
 from elmo.tasks.task import Example, Splits
+from elmo.text.reader import read_lines
 
 PARTS = {part: (f"{part}.txt",) for part in ("train", "dev", "test")}
 NAMES = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"}
@@ -36,7 +37,7 @@ def read_file(path: Path, phrases: bool) -> list[Example]:
 
 
 def _trees(path: Path) -> Iterator[list[Example]]:
-    for number, line in enumerate(text_of(path).split("\n"), 1):
+    for number, line in read_lines(path):
         if line.strip():
             yield phrases_of(line, f"{path}:{number}")
 

@@ -1,9 +1,9 @@
-"""TRAINING ◀─▶ DISK: everything a run needs to go on as if it had never stopped; safetensors and JSON, nothing pickled.
+"""TRAINING ◀─▶ DISK: everything a run needs to continue as if it had never stopped; safetensors and JSON, no pickle.
 
     checkpoints/step-00001000/
-        config.json, model.safetensors, …    a model folder like any other
-        training.safetensors                 the optimiser's state, and what else is tensors
-        training.json                        the step, the data, running sums, the best so far
+        config.json, model.safetensors, …    of a biLM: a model folder like any other
+        training.safetensors                 the optimizer's state, and whatever else is tensors
+        training.json                        the progress: the step, running sums, the best so far
 
 What is random or read is a function of the seed and the step, so neither generators nor positions need saving.
 """
@@ -11,7 +11,8 @@ What is random or read is a function of the seed and the step, so neither genera
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from elmo.errors import WeightsError
-from elmo.files import new_folder
+from elmo.files import new_folder, write_error
 
 TENSORS, FACTS = "training.safetensors", "training.json"
 _STEP = re.compile(r"step-(\d{8,})")
@@ -29,36 +30,43 @@ _STEP = re.compile(r"step-(\d{8,})")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A saved moment of a run."""
+    """The folder of one saved step."""
 
     path: Path
 
     @property
     def step(self) -> int:
-        """How many steps were done."""
+        """The number of steps done."""
         return int(self.path.name.removeprefix("step-"))
 
     def facts(self) -> dict[str, Any]:
-        """What `save` was given as facts."""
-        try:
+        """The facts that `save` was given."""
+        with self.reading():
             facts: dict[str, Any] = json.loads((self.path / FACTS).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise WeightsError(f"{self.path / FACTS}: cannot be read ({error}); remove this checkpoint") from None
-        return facts
+            return facts
 
     def tensors(self) -> dict[str, Tensor]:
-        """What `save` was given as tensors."""
+        """The tensors that `save` was given."""
+        with self.reading(), safe_open(self.path / TENSORS, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn whatever is wrong with the files into one line that says what to remove."""
         try:
-            with safe_open(self.path / TENSORS, framework="pt") as file:
-                return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
-        except (OSError, SafetensorError) as error:
-            raise WeightsError(f"{self.path / TENSORS}: damaged ({error}); remove this checkpoint") from None
+            yield
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, WeightsError) as error:
+            what = str(error).split("\n")[0]
+            raise WeightsError(
+                f"{self.path}: a damaged checkpoint ({type(error).__name__}: {what}). Remove this folder; --resume "
+                f"then continues from the checkpoint before it, or starts over"
+            ) from None
 
 
 def save(
     root: Path, step: int, fill: Callable[[Path], None], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> Checkpoint:
-    """Save a step, whole or not at all; one that was saved before stays as it is. `fill` writes the model's files."""
+    """Save a step, completely or not at all; one that was saved before stays as it is. `fill` writes the model."""
     path = root / f"step-{step:08d}"
     if not path.exists():
         with new_folder(path) as temporary:
@@ -82,6 +90,9 @@ def keep_last(root: Path, count: int, best: int | None) -> None:
         if checkpoint.step != best:
             # Out of sight first: half a checkpoint must not look like one.
             hidden = checkpoint.path.with_name(f".{checkpoint.path.name}.removed")
-            checkpoint.path.rename(hidden)
-            shutil.rmtree(hidden)
+            try:
+                checkpoint.path.rename(hidden)
+                shutil.rmtree(hidden)
+            except OSError as error:
+                raise write_error(checkpoint.path, error) from None
 
