@@ -170,8 +170,8 @@ def test_the_kernel_runs_where_no_gradient_is_needed_and_only_there(
     read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bilm, calls = read("two layers"), []
-    kernel = lstm_module.lstm_in_place
-    monkeypatch.setattr(lstm_module, "lstm_in_place", lambda *given: calls.append(1) or kernel(*given))
+    kernel = lstm_module.lstm_inference
+    monkeypatch.setattr(lstm_module, "lstm_inference", lambda *given: calls.append(1) or kernel(*given))
     ids = ids_of(bilm, [["a", "cat"]])
     for trainable, grad, expected in ((True, True, 0), (True, False, 2), (False, True, 2), (False, False, 2)):
         calls.clear()

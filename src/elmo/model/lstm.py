@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from elmo.errors import ConfigError
 from elmo.model.kernels import triton_computes
-from elmo.model.kernels.in_place import lstm_in_place
-from elmo.model.kernels.with_gradient import lstm_with_gradient
+from elmo.model.kernels.lstm_inference import lstm_inference
+from elmo.model.kernels.lstm_training import lstm_training
 from elmo.model.numbers import whole
 
 FORGET_BIAS = 1.0  # added at run time, never part of the bias: as the published weights were trained
@@ -87,9 +87,9 @@ class ProjectedLSTM(nn.Module):
         if triton_computes(inputs):
             from elmo.model.kernels.lstm_gpu import lstm_gpu as lstm
         elif torch.is_grad_enabled() and any(t.requires_grad for t in (inputs, *state, *self.parameters())):
-            lstm = lstm_with_gradient
+            lstm = lstm_training
         else:
-            lstm = lstm_in_place
+            lstm = lstm_inference
         outputs, h, c = lstm(
             inputs, rows, state.h, state.c,
             self.weight_input, self.weight_hidden, self.bias, self.weight_projection,

@@ -1,6 +1,6 @@
 """The same mathematics as the plain modules, for speed. Each is tested against the plain path, which readers read.
 
-    in_place, with_gradient    PyTorch's operations, on any device: the LSTM without and with a gradient
+    lstm_inference,            PyTorch's operations, on any device: the LSTM without and with a gradient
     lstm_gpu, char_cnn_gpu,    Triton's kernels, between the products that cuBLAS makes
     highway_gpu, softmax_gpu
 
