@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elmo.files import replacing
+from elmo.files import replacing, write_array
 from elmo.pretrain.corpus import BEGIN, END, Rows, Shard
-from elmo.pretrain.parts import Ids, Keys, Lengths, Part, rearranged, write_array
+from elmo.pretrain.parts import Ids, Keys, Lengths, Part, rearranged
 
 RANGE_TOKENS = 4_000_000  # sorted at a time, in memory
 _CHUNK = 1 << 20

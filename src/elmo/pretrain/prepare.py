@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elmo.errors import DataError
-from elmo.files import replacing, write_error
+from elmo.files import replacing, write_array, write_error
 from elmo.pretrain.corpus import FORMAT, MANIFEST, VOCABULARY, WORDS
 from elmo.pretrain.jobs import Jobs
 from elmo.pretrain.merge import Counts, Cut, Merged, merge, number_words, write_shard
-from elmo.pretrain.parts import BLOCK_KEYS, KEYS, Block, Part, Reader, blocks, write_array, write_part
+from elmo.pretrain.parts import BLOCK_KEYS, KEYS, Block, Part, Reader, blocks, write_part
 from elmo.pretrain.work import Settings, work_folder
 from elmo.text import reader
 from elmo.text.vocabulary import SPECIAL, Vocabulary

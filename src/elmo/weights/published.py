@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elmo.errors import ElmoError, WeightsError
-from elmo.weights.download import Progress, cache_folder, download, offline
+from elmo.weights.download import DownloadProgress, cache_folder, download, offline
 
 # What a model folder can consist of. No *.bin, *.pt or *.ckpt: a pickle can run code when it is read.
 HUB_FILES = ["config.json", "*.safetensors", "vocabulary.txt", "options.json", "*.hdf5", "README.md"]
@@ -75,7 +75,7 @@ PUBLISHED: dict[str, PublishedModel] = {
 }
 
 
-def fetch(name: str, progress: Progress | None = None) -> tuple[Path, Path]:
+def fetch(name: str, progress: DownloadProgress | None = None) -> tuple[Path, Path]:
     """Return the options and the weights file of a published model, downloaded if they are not in the cache.
 
     `progress` is called for the weights only: the options are a few hundred bytes. Without it, a terminal shows a bar.
@@ -100,7 +100,7 @@ def fetch(name: str, progress: Progress | None = None) -> tuple[Path, Path]:
 
 
 @contextmanager
-def _bar(name: str) -> Iterator[Progress]:
+def _bar(name: str) -> Iterator[DownloadProgress]:
     """A bar with the speed and the time left, shown on a terminal only."""
     from rich import progress
     from rich.console import Console
