@@ -23,11 +23,11 @@ from elmo.files import write_array, write_array_pieces
 from elmo.model.device import to_device
 from elmo.model.layers import Layers
 from elmo.text.batches import windows
+from elmo.text.tokens import Tokens
 from elmo.weights.download import cache_folder
 
 PART = 65_536  # tokens whose layers are computed before they are written
 
-Tokens = tuple[str, ...]
 Stored = npt.NDArray[np.float16]
 
 
