@@ -163,7 +163,7 @@ def test_token_embeddings_are_a_file(tmp_path: Path) -> None:
     [
         (None, "cannot be read (No such file or directory)"),
         (b"cat\n", "<S>, </S>, <UNK> not among its 1 words; a vocabulary begins with the lines <S>, </S>, <UNK>"),
-        (b"<S>\n</S>\n<UNK>\ncat\ncat\n", "'cat' is there more than once; each word needs one line"),
+        (b"<S>\n</S>\n<UNK>\ncat\ncat\n", "'cat' is there more than once; expected one line for each word"),
         (b"<S>\n</S>\n<UNK>\nna\xefve\n", "line 4 is not UTF-8 (byte 3 is 0xef); convert the file first"),
     ],
 )

@@ -318,7 +318,7 @@ def test_nothing_encoded_is_no_rows(model: elmo.Embedder) -> None:
 
 
 def test_several_vectors_a_sentence_are_refused(model: elmo.Embedder) -> None:
-    with pytest.raises(ConfigError, match=r"^encode\(\) gives one vector a sentence; layers='all' would be several"):
+    with pytest.raises(ConfigError, match=r"^encode\(\) returns one vector per sentence; layers='all' gives several"):
         model.encode(["x"], layers="all")
 
 

@@ -451,7 +451,7 @@ def test_one_string_is_no_list_of_sentences() -> None:
         ("the cat", 2, 1, "i is 2; the sentence has 2 tokens, expected -2 to 1"),
         ("the cat", -3, 1, "i is -3; the sentence has 2 tokens, expected -2 to 1"),
         ("", 0, 1, "i is 0; the sentence has 0 tokens, so there is none to replace"),
-        ("the cat", 0, 0, "n is 0; expected how many words to find, 1 or more"),
+        ("the cat", 0, 0, "n is 0; expected the number of words to find, 1 or more"),
     ],
 )
 def test_a_token_that_is_not_there_is_refused(sentence: str, i: int, n: int, message: str) -> None:

@@ -138,7 +138,7 @@ def test_how_far_it_has_read_ends_at_the_size_of_all(tmp_path: Path) -> None:
 def test_a_truncated_file(suffix: str, tmp_path: Path) -> None:
     data = COMPRESS[suffix](PLAIN * 50)
     path = write(tmp_path / f"a{suffix}", data[:-12])
-    with pytest.raises(DataError, match=rf"a\{suffix}: ends in the middle; fetch the file again"):
+    with pytest.raises(DataError, match=rf"a\{suffix}: is cut short; fetch the file again"):
         read(path)
 
 

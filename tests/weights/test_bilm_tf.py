@@ -303,14 +303,14 @@ def test_a_missing_dataset_is_named(tmp_path: Path, name: str) -> None:
 def test_a_value_that_is_no_number_is_found_wherever_it_is(tmp_path: Path, name: str, value: float) -> None:
     damaged = WEIGHTS[name].copy()
     damaged.flat[damaged.size // 2] = value
-    with pytest.raises(WeightsError, match=rf"weights\.hdf5: '{name}' holds NaN or infinity; the weights are damaged"):
+    with pytest.raises(WeightsError, match=rf"weights\.hdf5: '{name}' contains NaN or infinity; the weights"):
         bilm_tf.read(*write_published(tmp_path, OPTIONS, WEIGHTS | {name: damaged}))
 
 
 def test_infinities_of_both_signs_do_not_cancel(tmp_path: Path) -> None:
     damaged = WEIGHTS["char_embed"].copy()
     damaged.flat[:2] = np.inf, -np.inf
-    with pytest.raises(WeightsError, match="'char_embed' holds NaN or infinity"):
+    with pytest.raises(WeightsError, match="'char_embed' contains NaN or infinity"):
         bilm_tf.read(*write_published(tmp_path, OPTIONS, WEIGHTS | {"char_embed": damaged}))
 
 
@@ -366,7 +366,7 @@ def test_a_group_where_a_dataset_belongs(tmp_path: Path) -> None:
     [
         ({"vectors": np.zeros((3, 4))}, "table.hdf5: no dataset 'embedding'"),
         ({"embedding": np.zeros((3, 99))}, "table.hdf5: 'embedding' has shape (3, 99); options.json lstm needs (3, "),
-        ({"embedding": np.full((3, OPTIONS["lstm"]["projection_dim"]), np.nan)}, "table.hdf5: 'embedding' holds NaN"),
+        ({"embedding": np.full((3, OPTIONS["lstm"]["projection_dim"]), np.nan)}, "'embedding' contains NaN"),
         ({"embedding": np.float32(1.0)}, "table.hdf5: 'embedding'"),
     ],
 )

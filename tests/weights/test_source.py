@@ -335,7 +335,7 @@ def test_a_table_of_words(tmp_path: Path) -> None:
         model.bilm.token_encoder.embedding[1:].detach().numpy(),
         datasets(tmp_path / "table" / "table.hdf5")["embedding"],
     )
-    with pytest.raises(WeightsError, match=r"table\.hdf5: words enter this model by their row; give vocabulary="):
+    with pytest.raises(WeightsError, match=r"table\.hdf5: this model reads word ids; give the file of its words"):
         source.read(weights, token_embeddings=table)
     Vocabulary(WORDS).write(tmp_path / "table" / "vocabulary.txt")  # beside the table
     assert source.read(weights, token_embeddings=table).vocabulary is not None

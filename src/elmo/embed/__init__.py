@@ -1,1 +1,1 @@
-"""USING A MODEL: text in, arrays out, in memory or to a file."""
+"""USING A MODEL: text in; arrays, vectors and probabilities out, in memory or to a file."""

@@ -1,4 +1,4 @@
-"""A TEXT FILE ─▶ A FILE OF ARRAYS: what `elmo embed` does, as one call."""
+"""A TEXT FILE ─▶ A FILE OF ARRAYS: `elmo embed` as one call."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,12 +18,12 @@ from elmo.packaged import DEFAULT
 from elmo.text.reader import STDIN, Lines
 
 EmbedProgress = Callable[[int, int], None]
-"""Called with the number of tokens embedded by this call so far, and the bytes of the input up to there."""
+"""Called with the number of tokens embedded by this call so far, and the bytes of the input read for them."""
 
 
 @dataclass(frozen=True)
 class Embedded:
-    """The size of an output file."""
+    """Size of an output file."""
 
     sentences: int
     tokens: int
@@ -118,9 +118,9 @@ def embed_file(
 
 
 class _Sentences:
-    """The tokens of each line. What the run to resume had read must be the same.
+    """Yields the tokens of each line, and checks that the lines which the run to resume has read are unchanged.
 
-    A line that cannot be read ends the text; the error is raised when the sentences before it are embedded and saved.
+    A line that cannot be read ends the stream; its error is raised when the sentences before it are saved.
     """
 
     def __init__(self, lines: Lines, tokens: Iterator[tuple[int, list[str]]], store: Store) -> None:
@@ -136,7 +136,7 @@ class _Sentences:
         before = self._store.tokens()
         number = 0
         for number, tokens in self._until_an_error():
-            # The embedder reads when it has given back all it had read before: the moment to save that.
+            # The embedder reads on when it has returned all sentences read before: save them now.
             self._store.flush_if_due()
             if number > self._skip:
                 self.waiting.append((tokens, self._lines.position))

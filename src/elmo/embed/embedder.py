@@ -1,6 +1,6 @@
-"""TEXT ─▶ ARRAYS: `elmo.load(…)` gives an `Embedder`, which tokenises, runs the biLM in batches and chooses layers.
+"""TEXT ─▶ ARRAYS: `elmo.load(…)` returns an `Embedder`, which tokenizes, runs the biLM in batches and selects layers.
 
-sentences, any number of them ─▶ one array (L+1, tokens, 2D) per sentence, in order, as they are asked for
+any number of sentences ─▶ one array (L+1, tokens, 2D) per sentence, in order
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from elmo.text import tokens
 from elmo.weights import folder, source
 from elmo.weights.folder import Pretrained
 
-CACHE_BYTES = 64 << 20  # of word vectors
+CACHE_BYTES = 64 << 20  # size of the word cache
 
 
 def load(
@@ -44,12 +44,12 @@ def load(
 ) -> "Embedder":
     """Load a model: a folder, a zip of one, an HDF5 with its options beside it, a hub id, a published or packaged name.
 
-    Without a name it is the English model that comes with the package.
+    The default is the English model that comes with the package.
 
-    `options` names an options.json that does not lie beside its HDF5. With `token_embeddings` and its `vocabulary`,
-    words enter by their row in that file instead of by their characters. `softmax` reads a folder's softmax too: what
-    `score` and `substitutes` need. `precision="bfloat16"` is faster, and less exact, on GPUs and on processors with
-    instructions for it.
+    `options` is the path of an options.json that is not beside its HDF5 file. With `token_embeddings` and its
+    `vocabulary`, words are looked up in that file instead of being read as characters. `softmax` also reads the softmax
+    of a model folder, which `score` and `substitutes` need. `precision="bfloat16"` is faster, and less exact, on GPUs
+    and on processors with instructions for it.
     """
     where = device_named(device)
     read = source.read(
@@ -59,10 +59,10 @@ def load(
 
 
 class Embedder:
-    """A biLM in use. Every result depends on the sentence alone, unless `state="carried"` asks otherwise.
+    """A biLM ready for use. Every result depends on the sentence only, except with `state="carried"`.
 
     Any number of threads may use one Embedder at once. It computes in the dtype of its weights, also under
-    `torch.autocast`. Weights may be trained or replaced between calls: what was computed from the old ones is dropped.
+    `torch.autocast`. Weights may be trained or replaced between calls: cached vectors of the old ones are dropped.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Embedder:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy needs, also in another process: no locks, no cache."""
+        """Return what a copy needs, also in another process: no locks, no cache."""
         model = Pretrained(self.bilm, self.vocabulary, self.runner.warm_state())
         return {"model": model, "cache_bytes": self._cache_bytes, "name": self.name, "carried": self.runner.carried}
 
@@ -107,27 +107,27 @@ class Embedder:
 
     @property
     def bilm(self) -> BiLM:
-        """The biLM itself, a PyTorch module."""
+        """The biLM, a PyTorch module."""
         return self.runner.bilm
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """Device of the weights."""
         return self.runner.device
 
     @property
     def cache(self) -> WordCache:
-        """The vectors of words that were read: `len(cache)` says how many, `cache.clear()` forgets them."""
+        """Cache of word vectors: `len(cache)` is the number of words, `cache.clear()` empties it."""
         return self.runner.words
 
     @property
     def dim(self) -> int:
-        """2D: the width of every vector."""
+        """2D, the width of every vector."""
         return self.config.output_dim
 
     @property
     def n_layers(self) -> int:
-        """How many layers `layers="all"` gives."""
+        """Number of layers that `layers="all"` returns."""
         return self.config.n_layers
 
     def to(self, device: torch.device | str) -> "Embedder":
@@ -137,7 +137,7 @@ class Embedder:
         return self
 
     def tokens(self, text: str) -> list[tokens.Token]:
-        """What the tokenizer makes of a raw text, with character offsets."""
+        """Tokenize a raw text; the tokens have character offsets."""
         return tokens.tokenize(text)
 
     def embed(
@@ -151,16 +151,16 @@ class Embedder:
         batch_size: int = 64,
         max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
     ) -> Iterator[Array]:
-        """One array per sentence, in order: (L+1, tokens, 2D) for all layers, (tokens, 2D) for one.
+        """Yield one array per sentence, in order: (L+1, tokens, 2D) for all layers, (tokens, 2D) for one.
 
-        A string is raw text and is tokenised; a list is tokens, taken as they are. The sentences may be endless: a
-        window of about four batches of `batch_tokens` tokens is in memory, sorted by length inside. A sentence of more
-        than `max_sentence_tokens` tokens is refused, because memory and time grow with it; None sets no limit.
+        A string is raw text and is tokenized; a list is tokens, used as they are. The stream may be endless: a window
+        of about four batches of `batch_tokens` tokens is in memory, and sorted by length. A sentence of more than
+        `max_sentence_tokens` tokens is refused, because memory and time grow with it; None sets no limit.
 
-        `state` is where the LSTMs start: "fresh" (zeros, every sentence), "warm" (one stored state, every sentence),
-        or "carried" (from batch to batch, row by row, `batch_size` sentences at a time, also across calls until
-        `reset_state()`: what bilm-tf and AllenNLP do). The carried state belongs to the model: threads that carry it
-        compute one batch after the other, each from where the last one ended, whichever thread that was. For
+        `state` is the initial state of the LSTMs: "fresh" (zeros for every sentence), "warm" (one stored state for
+        every sentence), or "carried" (from batch to batch, row by row, `batch_size` sentences at a time, also across
+        calls until `reset_state()`, as in bilm-tf and AllenNLP). The carried state belongs to the model: threads that
+        use it compute one batch after the other, each from the state that the last one left, in whichever thread. For
         independent streams, give each its own `Embedder(Pretrained(model.bilm))`: they share the weights.
         """
         return embed_sentences(
@@ -186,10 +186,10 @@ class Embedder:
         batch_tokens: int | None = None,
         max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
     ) -> Array:
-        """One vector per sentence, (n, 2D): pooled over its tokens; `normalize` makes its length 1."""
+        """Return one vector per sentence, (n, 2D), pooled over its tokens; `normalize` scales it to length 1."""
         pool = pooling_named(pooling, self.config.directions)
         if isinstance(layers, str) and layers == "all":
-            raise ConfigError("encode() gives one vector a sentence; layers='all' would be several: choose or mix them")
+            raise ConfigError("encode() returns one vector per sentence; layers='all' gives several. Choose one")
         arrays = self.embed(
             sentences, layers, state=state, batch_tokens=batch_tokens, max_sentence_tokens=max_sentence_tokens
         )
@@ -203,7 +203,7 @@ class Embedder:
     def score(
         self, sentence: Sentence, state: str = "fresh", *, max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS
     ) -> Scores:
-        """How probable each token of one sentence is to the language model, after its left and before its right side.
+        """Return the log-probability of each token of a sentence, given the tokens before it, and given those after it.
 
         The model needs its softmax: `load(…, softmax=True)`.
         """
@@ -217,7 +217,7 @@ class Embedder:
         batch_tokens: int | None = None,
         max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
     ) -> Iterator[Scores]:
-        """The scores of any number of sentences, in order, computed in batches as `embed` does.
+        """Yield the scores of any number of sentences, in order, computed in batches as `embed` does.
 
         Every sentence is scored alone, from the state "fresh" or "warm".
         """
@@ -228,34 +228,34 @@ class Embedder:
         return model.score_all(tokenised(sentences, max_sentence_tokens), state, budget)
 
     def substitutes(self, sentence: Sentence, i: int, n: int = 10) -> list[Substitute]:
-        """The n words of the vocabulary that fit best in place of token i, itself among them, with their probabilities.
+        """Return the n words of the vocabulary that fit best in the place of token i, with their probabilities.
 
-        p(w) ∝ p(w | what is before token i) · p(w | what is after it) / p(w): the word that stands there has no say.
+        p(w) ∝ p(w | tokens before i) · p(w | tokens after i) / p(w). Token i itself is not read, and can be among them.
         """
         return LanguageModel(self.runner, self.vocabulary).substitutes(next(tokenised([sentence])), i, n)
 
     def fingerprint(self) -> str:
-        """What tells this model from another: short, and the same for the same numbers wherever they were read from."""
+        """Return a short hash of the config and the weights, the same from whatever file they were read."""
         sums = [float(parameter.sum(dtype=torch.float64)) for parameter in self.bilm.parameters()]
         return hashlib.sha256(repr((self.config, sums)).encode()).hexdigest()[:16]
 
     def token_vectors(self, words: Sequence[str]) -> Array:
-        """The context-independent vectors of words, (N, D): what the LSTMs read."""
+        """Return the context-independent vectors of words, (N, D), the input of the LSTMs."""
         vectors: Array = self._encoder(next(tokenised([words], None))).float().cpu().numpy()
         return vectors
 
     def ids(self, sentences: Iterable[Sentence]) -> Tensor:
-        """What `Elmo` and `BiLM` take, boundaries included: character ids (B, T, C), or a word table's ids (B, T)."""
+        """Return the input of `Elmo` and `BiLM`, with boundaries: character ids (B, T, C), or word ids (B, T)."""
         return self._encoder.ids(list(tokenised(sentences)))
 
     def reset_state(self) -> None:
-        """Forget what `state="carried"` has read."""
+        """Set the state that `state="carried"` carries back to zeros."""
         self.runner.reset_carried()
 
     def warm_state(self) -> State:
-        """Where `state="warm"` starts: the model's stored state, or the one after a fixed text; (L, 2, 1, ·)."""
+        """Return the initial state of `state="warm"`, (L, 2, 1, ·): the model's, or the one after a fixed text."""
         return self.runner.before("warm")
 
     def save(self, path: str | Path, dtype: torch.dtype | None = None) -> None:
-        """Write a model folder, the warm state in it; `torch.float16` halves its size."""
+        """Write a model folder, with the warm state; `torch.float16` halves its size."""
         folder.write(Pretrained(self.bilm, self.vocabulary, self.warm_state()), Path(path).expanduser(), dtype)

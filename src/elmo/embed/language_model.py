@@ -1,6 +1,6 @@
-"""LAYERS ─▶ PREDICTIONS: how probable each word of a sentence is, and which others would fit (paper, section 3.1).
+"""LAYERS ─▶ PREDICTIONS: the probability of each word of a sentence, and substitutes for it (paper, section 3.1).
 
-`<S>` w1 … wn `</S>` ─▶ log p(w | what is before it) and log p(w | what is after it), n + 1 each: forward predicts the
+`<S>` w1 … wn `</S>` ─▶ log p(w | words before it) and log p(w | words after it), n + 1 each: forward predicts the
 words and `</S>`, backward the words and `<S>`. A word outside the vocabulary is predicted as `<UNK>`.
 """
 
@@ -28,33 +28,33 @@ Rows = Sequence[npt.NDArray[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """A sentence's log-probabilities, natural logarithms. A model of one direction has nothing backward."""
+    """Log-probabilities of a sentence, natural logarithms. For a model of one direction, backward values are None."""
 
     tokens: list[str]
-    known: npt.NDArray[np.bool_]  # (T,) in the vocabulary; the others have the probability of `<UNK>`
-    forward: LogProbabilities  # (T,) log p(token | what is before it)
+    known: npt.NDArray[np.bool_]  # (T,) whether in the vocabulary; other tokens have the probability of `<UNK>`
+    forward: LogProbabilities  # (T,) log p(token | tokens before it)
     forward_end: float  # log p(`</S>` | all tokens)
-    backward: LogProbabilities | None  # (T,) log p(token | what is after it)
+    backward: LogProbabilities | None  # (T,) log p(token | tokens after it)
     backward_end: float | None  # log p(`<S>` | all tokens)
 
     @property
     def forward_surprisal(self) -> LogProbabilities:
-        """−log2 p of each token after what is before it, in bits."""
+        """−log2 p of each token given those before it, in bits."""
         return _bits(self.forward)
 
     @property
     def backward_surprisal(self) -> LogProbabilities | None:
-        """−log2 p of each token before what is after it, in bits."""
+        """−log2 p of each token given those after it, in bits."""
         return None if self.backward is None else _bits(self.backward)
 
     @property
     def forward_total(self) -> float:
-        """The log-probability of the whole sentence, read forward: its tokens and its end."""
+        """Log-probability of the sentence, read forward: of its tokens and `</S>`."""
         return float(self.forward.sum()) + self.forward_end
 
     @property
     def backward_total(self) -> float | None:
-        """The log-probability of the whole sentence, read backward: its tokens and its beginning."""
+        """Log-probability of the sentence, read backward: of its tokens and `<S>`."""
         if self.backward is None or self.backward_end is None:
             return None
         return float(self.backward.sum()) + self.backward_end
@@ -78,19 +78,19 @@ class Scores:
 
 
 class Substitute(NamedTuple):
-    """A word that fits, and how well."""
+    """A word that could stand in a place, and its probability."""
 
     word: str
     probability: float
 
 
 def perplexity(log_probability: float, predictions: int) -> float:
-    """exp of the mean loss."""
+    """Return exp of the mean loss."""
     return float(np.exp(-log_probability / predictions))
 
 
 class LanguageModel:
-    """A biLM with its softmax, and the words that it predicts. The runner gives the layers."""
+    """Predicts words with a biLM's softmax and its vocabulary. The runner computes the layers."""
 
     def __init__(self, runner: Runner, vocabulary: Vocabulary | None) -> None:
         bilm = runner.bilm
@@ -115,13 +115,13 @@ class LanguageModel:
         self.dim = bilm.config.lstm.projection_dim
 
     def score_all(self, sentences: Iterable[list[str]], state: str, batch_tokens: int) -> Iterator[Scores]:
-        """The scores of each sentence alone, in order, from the state "fresh" or "warm"."""
+        """Yield the scores of each sentence, in order, from the state "fresh" or "warm"."""
         start = partial(self.runner.before, state)
         return self.runner.independent(map(bounded, sentences), self.scores, start, batch_tokens=batch_tokens)
 
     @torch.inference_mode()
     def scores(self, batch: list[list[str]], layers: list[Tensor], packing: Packing) -> list[Scores]:
-        """The scores of a batch of sentences with their boundaries, from their layers (N, 2D), packed."""
+        """Return the scores of a batch of sentences with boundaries, from their layers (N, 2D), packed."""
         top = layers[-1]
         rows = packing.of_sentences()
         ids = [self.vocabulary.ids(sentence) - 1 for sentence in batch]
@@ -134,18 +134,18 @@ class LanguageModel:
 
     @torch.inference_mode()
     def substitutes(self, sentence: list[str], i: int, n: int) -> list[Substitute]:
-        """The n words that fit best at token i of a sentence read from zeros, and their probabilities.
+        """Return the n words that fit best at token i of a sentence, from a state of zeros, and their probabilities.
 
-        Each direction counts in how frequent a word is by itself; together they would count it twice. So it is taken
-        out once, as Bayes' rule has it, by the word's rank: Zipf's law, in the form training draws its negatives.
+        The product of both directions contains a word's own frequency twice. By Bayes' rule it is divided out once; the
+        frequency is estimated from the word's rank by Zipf's law, as training does to sample its negatives.
         """
         place = _place(i, len(sentence))
         if n < 1:
-            raise ConfigError(f"n is {n}; expected how many words to find, 1 or more")
+            raise ConfigError(f"n is {n}; expected the number of words to find, 1 or more")
         (top,), _ = self.runner.run([bounded(sentence)], self.runner.before("fresh"), _top_layer)  # (T + 2, 2D)
-        sides = [top[place, : self.dim]]  # what was read up to the token before it
+        sides = [top[place, : self.dim]]  # forward, up to the token before it
         if self.bilm.config.bidirectional:
-            sides.append(top[place + 2, self.dim :])  # and up to the token after it, from the other end
+            sides.append(top[place + 2, self.dim :])  # backward, down to the token after it
         with without_autocast(top):
             scores = torch.addmm(self.softmax.bias, torch.stack(sides), self.bilm.softmax_weight().t()).float()
         log_p = torch.log_softmax(scores, dim=1).sum(dim=0)  # (V,)
@@ -157,7 +157,7 @@ class LanguageModel:
         return [Substitute(*pair) for pair in zip(words, best.values.tolist(), strict=True)]
 
     def _log_p(self, hidden: Tensor, rows: Rows, targets: Rows) -> list[LogProbabilities]:
-        """log p of each sentence's targets after those rows of one direction's output."""
+        """Return log p of each sentence's targets, given the output of one direction at those rows."""
         chosen, words = (torch.from_numpy(np.concatenate(parts)).to(hidden.device) for parts in (rows, targets))
         log_p: LogProbabilities = self.bilm.log_probabilities(hidden[chosen], words).double().cpu().numpy()
         return np.split(log_p, np.cumsum([len(part) for part in rows])[:-1])
@@ -174,7 +174,7 @@ class LanguageModel:
 
 
 def _top_layer(batch: list[list[str]], layers: list[Tensor], packing: Packing) -> list[Tensor]:
-    """The top layer of a batch of one sentence, which is packed in its own order."""
+    """Return the top layer of a batch of one sentence, whose packed order is its own."""
     return [layers[-1]]
 
 

@@ -1,4 +1,4 @@
-"""THE LINES OF A TEXT FILE ─▶ LISTS OF TOKENS: one sentence per line."""
+"""LINES OF A TEXT FILE ─▶ LISTS OF TOKENS: one sentence per line."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from elmo.text.tokens import words
 def tokens_of_lines(
     lines: Lines, tokenized: bool, max_sentence_tokens: int | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """The number and the tokens of each line: split at white space if `tokenized`, else tokenized as raw text."""
+    """Yield the number and the tokens of each line: split at white space if `tokenized`, else tokenized as raw text."""
     for number, line in lines:
         tokens = line.split() if tokenized else words(line)
         if max_sentence_tokens is not None and len(tokens) > max_sentence_tokens:

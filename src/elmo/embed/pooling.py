@@ -1,4 +1,4 @@
-"""TOKEN VECTORS ─▶ A SENTENCE VECTOR: (…, T, 2D) ─▶ (…, 2D). A sentence without tokens is a vector of zeros."""
+"""TOKEN VECTORS ─▶ A SENTENCE VECTOR: (…, T, 2D) ─▶ (…, 2D). A sentence without tokens gives zeros."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,21 +10,21 @@ from elmo.errors import ConfigError
 
 
 def mean(x: Array) -> Array:
-    """The mean of the tokens."""
+    """Return the mean over tokens."""
     pooled: Array = x.mean(axis=-2, dtype=np.float32)
     return pooled
 
 
 def maximum(x: Array) -> Array:
-    """The largest value of each dimension."""
+    """Return the maximum of each dimension."""
     pooled: Array = x.max(axis=-2)
     return pooled
 
 
 def first_last(x: Array, directions: int = 2) -> Array:
-    """Where each direction has read all of it: the forward half of the last token, the backward half of the first.
+    """Return the final output of each direction: the forward half of the last token, the backward half of the first.
 
-    Of a model of one direction, which reads forward, it is the last token.
+    For a model of one direction it is the last token.
     """
     width = x.shape[-1] // directions
     return np.concatenate([x[..., -1, :width], x[..., 0, width:]], axis=-1)

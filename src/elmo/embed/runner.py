@@ -1,6 +1,6 @@
-"""BATCHES OF TOKENS ─▶ LAYERS: where each sentence starts, what is done when memory runs out or the weights change.
+"""BATCHES OF TOKENS ─▶ LAYERS: initial states, batches that run out of memory, weights that change.
 
-Any number of threads may run batches at once. What they share is the word cache, which has its lock, and the start
+Any number of threads may run batches at once. They share the word cache, which has its own lock, and the initial
 states, which are computed once for each set of weights and never changed. The computation itself takes no lock.
 """
 
@@ -29,28 +29,28 @@ from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
 log = logging.getLogger("elmo")
 
 Result = TypeVar("Result")
-# A batch of sentences, its layers (N, 2D) each, packed ─▶ a result for each sentence
+# A batch of sentences, its layers, (N, 2D) each, packed ─▶ a result for each sentence
 Read = Callable[[list[list[str]], list[Tensor], Packing], list[Result]]
 
-BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}  # computed together
-WINDOW_BATCHES = 4  # batches that are read ahead, and sorted by length
+BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}  # tokens per batch
+WINDOW_BATCHES = 4  # batches in a window, which is sorted by length
 
 
 @dataclass(frozen=True)
 class _Starts:
-    """Start states, (L, 2, 1, ·), computed from one set of weights, by the name of the state."""
+    """Initial states, (L, 2, 1, ·), computed from one set of weights, by the name of the state."""
 
     weights: Snapshot
-    before: dict[str, State] = field(default_factory=dict)  # before a sentence's boundaries
-    after: dict[str, State] = field(default_factory=dict)  # after them, where its own tokens begin
+    before: dict[str, State] = field(default_factory=dict)  # before a boundary
+    after: dict[str, State] = field(default_factory=dict)  # after a boundary, before the first token
 
 
 class Runner:
-    """Runs sentences through a biLM, batch by batch. `stored` is the model's own warm state, if its files have one."""
+    """Runs sentences through a biLM, batch by batch. `stored` is the warm state in the model's files, if any."""
 
     def __init__(self, bilm: BiLM, encoder: WordEncoder, cache_bytes: int, stored: State | None = None) -> None:
         self.bilm = bilm
-        # A word table is looked up: there is nothing to remember.
+        # A word table needs no cache.
         width = 4 * bilm.config.lstm.projection_dim
         self.words = WordCache(encoder, cache_bytes // width if bilm.config.char_cnn is not None else 0)
         self.carried: State | None = None
@@ -60,24 +60,24 @@ class Runner:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.bilm.weight.device
 
     def batch_tokens(self, asked: int | None) -> int:
-        """How many tokens to compute together: as asked, or what suits the device."""
+        """Return the number of tokens per batch: as asked, or the device's default."""
         if asked is not None and asked < 1:
             raise ConfigError(f"batch_tokens is {asked}; expected 1 or more")
         return asked or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
 
     def before(self, state: str) -> State:
-        """Return where a sentence's boundaries begin: at zeros ("fresh"), or in the warm state; (L, 2, 1, ·)."""
+        """Return the state before a boundary, (L, 2, 1, ·): zeros ("fresh"), or the warm state."""
         return self._before(self._current(), state)
 
     def after(self, state: str) -> State:
-        """Return where a sentence's own tokens begin: forward after `<S>`, backward after `</S>`; (L, 2, 1, ·).
+        """Return the state before a sentence's own tokens, (L, 2, 1, ·): forward after `<S>`, backward after `</S>`.
 
-        Nobody sees the vectors of the boundaries, and from one starting state these two steps always end in the same
-        place: they are computed once, and a sentence costs its tokens alone.
+        The vectors of the boundaries are not returned, and from one initial state these two steps always give the same
+        result: they are computed once, and a sentence costs only its tokens.
         """
         starts = self._current()
         if state not in starts.after:
@@ -85,11 +85,11 @@ class Runner:
         return starts.after[state]
 
     def forget_if_changed(self) -> None:
-        """Drop what was computed from weights that are gone, and the memory it takes."""
+        """Drop vectors and states that were computed from old weights, and free their memory."""
         self._current()
 
     def warm_state(self) -> State | None:
-        """The warm state if it is known already, stored or computed."""
+        """Return the warm state if it is stored or has been computed, else None."""
         return self._current().before.get("warm")
 
     def independent(
@@ -102,10 +102,10 @@ class Runner:
         empty: Callable[[], Result] | None = None,
         skip: int = 0,
     ) -> Iterator[Result]:
-        """Yield what `read` makes of each sentence, in order, all from one state; `empty()` for one without tokens.
+        """Yield the result of `read` for each sentence, in order, all from one state; `empty()` for one without tokens.
 
-        `start()` is called once for each window of sentences: the weights may have changed since the last one. The
-        first `skip` sentences are read but give no result.
+        `start()` is called once for each window of sentences, because the weights may have changed since the last one.
+        The first `skip` sentences are read but give no result.
         """
         for window in batches.windows(sentences, WINDOW_BATCHES * batch_tokens):
             skipped = min(skip, len(window))
@@ -125,7 +125,7 @@ class Runner:
     def carry(
         self, sentences: Iterable[list[str]], read: Read[Result], *, batch_size: int, skip: int = 0
     ) -> Iterator[Result]:
-        """Yield what `read` makes of each sentence, `batch_size` at a time, row r from where the last row r ended.
+        """Yield the result of `read` for each sentence; row r of a batch starts from the state of row r before it.
 
         Threads share this state: their batches are computed one after the other.
         """
@@ -135,19 +135,19 @@ class Runner:
                 before = self._carried_by(size)
                 start = State(*(part[:, :, :size] for part in before))
                 results, after = self.run(batch, start, read)
-                # Rows beyond a smaller batch keep theirs.
+                # A smaller batch leaves the states of further rows unchanged.
                 pairs = zip(after, before, strict=True)
                 self.carried = State(*(torch.cat([new, old[:, :, size:]], dim=2) for new, old in pairs))
             yield from results[min(skip, size) :]
             skip -= min(skip, size)
 
     def reset_carried(self) -> None:
-        """Forget what `carry` has read."""
+        """Set the carried state back to zeros."""
         with self._carrying:
             self.carried = None
 
     def run(self, batch: list[list[str]], start: State, read: Read[Result]) -> tuple[list[Result], State]:
-        """Compute a batch, in halves if memory runs out: what `read` makes of its layers, and the state after it."""
+        """Compute a batch, in halves if memory runs out; return the results of `read`, and the final state."""
         try:
             with torch.inference_mode(), without_autocast(self.bilm.weight):
                 packing = Packing.of([len(sentence) for sentence in batch])
@@ -170,7 +170,7 @@ class Runner:
         return results + more_results, State(*(torch.cat(p, dim=2) for p in zip(state, more_state, strict=True)))
 
     def _carried_by(self, size: int) -> State:
-        """The carried state, of at least `size` rows: new ones are zeros."""
+        """Return the carried state with at least `size` rows; new rows are zeros."""
         zeros = self.bilm.zero_state(size)
         if self.carried is None:
             return zeros
@@ -178,19 +178,19 @@ class Runner:
         return State(*(torch.cat([part.to(zero), zero[:, :, part.shape[2] :]], dim=2) for part, zero in pairs))
 
     def _current(self) -> _Starts:
-        """Return the states of the weights as they are now; forget what was computed from others."""
+        """Return the states of the present weights; drop everything computed from others."""
         starts = self._starts
         if starts.weights.holds():
             return starts
         with self._changing:
             if self._starts is starts:
                 weights = self._snapshot()
-                self.words.clear()  # first: who sees the new states must not find the old vectors
+                self.words.clear()  # first: a thread that sees the new states must not find old vectors
                 self._starts = _Starts(weights)
             return self._starts
 
     def _snapshot(self) -> Snapshot:
-        """The weights that vectors and states depend on: all but the softmax's."""
+        """Take a snapshot of the weights that vectors and states depend on: all but the softmax's."""
         return Snapshot([self.bilm.token_encoder, self.bilm.lstms])
 
     @torch.inference_mode()
@@ -213,7 +213,7 @@ class Runner:
 
     @torch.inference_mode()
     def _vectors(self, batch: list[list[str]], packing: Packing | None = None) -> Tensor:
-        """Token vectors of a batch, (N, D): packed, or sentence after sentence."""
+        """Return the token vectors of a batch, (N, D): packed, or sentence after sentence."""
         numbers: dict[str, int] = {}
         for word in chain.from_iterable(batch):
             numbers.setdefault(word, len(numbers))
@@ -226,5 +226,5 @@ class Runner:
 
 
 def _out_of_memory(error: RuntimeError) -> bool:
-    # The CPU's allocator has no exception of its own.
+    # The CPU's allocator has no exception class of its own.
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

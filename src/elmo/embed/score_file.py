@@ -1,4 +1,4 @@
-"""A TEXT FILE ─▶ HOW PROBABLE EACH WORD IS: what `elmo score` does, as one call."""
+"""A TEXT FILE ─▶ PROBABILITIES OF ITS WORDS: `elmo score` as one call."""
 
 import json
 from collections import deque
@@ -21,7 +21,7 @@ from elmo.text.writer import text_output
 
 @dataclass
 class Totals:
-    """The sums over all sentences."""
+    """Sums over all sentences."""
 
     sentences: int = 0
     tokens: int = 0

@@ -1,4 +1,4 @@
-"""LAYERS ─▶ WHAT WAS ASKED FOR: all of them, one, their average, or a weighted sum; in the asked type."""
+"""LAYERS ─▶ SELECTED LAYERS: all, one, their average, or a weighted sum; in float32 or float16."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,24 +20,24 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 @dataclass(frozen=True)
 class Selection:
-    """Every layer (no weights), or the sum of the layers by their weights."""
+    """All layers (`weights` is None), or a weighted sum of them."""
 
     weights: tuple[float, ...] | None
     dtype: torch.dtype = torch.float32
 
     @classmethod
     def parse(cls, layers: LayersArgument, n_layers: int, dtype: str = "float32") -> "Selection":
-        """From `"all"`, `"top"`, `"average"`, a layer's number (or its digits), or one weight per layer."""
+        """Parse `"all"`, `"top"`, `"average"`, the number of a layer (also as a string), or one weight per layer."""
         if dtype not in DTYPES:
             raise ConfigError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
         return cls(_weights(layers, n_layers), DTYPES[dtype])
 
     def apply(self, layers: list[Tensor]) -> Tensor:
-        """L+1 tensors (N, 2D) ─▶ (L+1, N, 2D) or (N, 2D)."""
+        """Select: L+1 tensors (N, 2D) ─▶ (L+1, N, 2D) or (N, 2D)."""
         return self._selected(layers).to(self.dtype)
 
     def empty(self, n_layers: int, dim: int) -> Array:
-        """What a sentence without tokens gives."""
+        """Return the array of a sentence without tokens."""
         array: Array = torch.empty((n_layers, 0, dim) if self.weights is None else (0, dim), dtype=self.dtype).numpy()
         return array
 
@@ -53,7 +53,7 @@ class Selection:
 
 
 def _weights(layers: LayersArgument, n_layers: int) -> tuple[float, ...] | None:
-    """One weight per layer, or none for all of them."""
+    """Return one weight per layer, or None for all layers."""
     if isinstance(layers, str):
         names = {"all": None, "average": (1.0 / n_layers,) * n_layers, "top": _only(n_layers - 1, n_layers)}
         if layers in names:

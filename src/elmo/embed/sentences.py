@@ -1,6 +1,6 @@
-"""SENTENCES AS THEY ARE GIVEN ─▶ LISTS OF TOKENS, checked as they are read: one at a time, and the list may be endless.
+"""SENTENCES OF THE USER ─▶ LISTS OF TOKENS, checked one at a time: the stream may be endless.
 
-A string is raw text and is tokenised; anything else that can be iterated is tokens: a list, a NumPy array, a Series.
+A string is raw text and is tokenized; any other iterable is tokens: a list, a NumPy array, a pandas Series.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -9,7 +9,7 @@ from typing import Any
 from elmo.errors import ConfigError, DataError
 from elmo.text.tokens import words
 
-MAX_SENTENCE_TOKENS = 100_000  # of one sentence, unless a caller asks for more
+MAX_SENTENCE_TOKENS = 100_000  # default limit for one sentence
 
 Sentence = str | Sequence[str]
 
@@ -19,7 +19,7 @@ _EXPECTED = "expected a string or a list of tokens"
 def tokenised(
     sentences: Iterable[Sentence], max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS
 ) -> Iterator[list[str]]:
-    """The tokens of each sentence. What is no list of sentences is refused at once, a bad sentence when it is read."""
+    """Yield the tokens of each sentence. A wrong argument is refused at once, a bad sentence when it is read."""
     if isinstance(sentences, str):
         raise DataError("expected a list of sentences, found one string; write [text]")
     if max_sentence_tokens is not None and max_sentence_tokens < 1:
@@ -37,7 +37,7 @@ def tokenised(
 
 
 def _tokens(index: int, sentence: Sentence, most: int | None) -> list[str]:
-    """The tokens of the sentence of that index."""
+    """Return the tokens of one sentence; `index` is for messages."""
     tokens = words(sentence) if isinstance(sentence, str) else _listed(index, sentence)
     if most is not None and len(tokens) > most:
         raise DataError(
@@ -48,7 +48,7 @@ def _tokens(index: int, sentence: Sentence, most: int | None) -> list[str]:
 
 
 def _listed(index: int, sentence: Any) -> list[str]:
-    """The tokens of a sentence that is no string."""
+    """Return the tokens of a sentence that is not a string."""
     if hasattr(sentence, "as_py"):  # a pyarrow scalar
         sentence = sentence.as_py()
         if isinstance(sentence, str):
@@ -65,7 +65,7 @@ def _listed(index: int, sentence: Any) -> list[str]:
 
 
 def _token(index: int, place: int, token: Any) -> str:
-    """A token whose type is not `str` itself: NumPy's strings are strings, too."""
+    """Convert a token of another type than `str`, such as a NumPy or pyarrow string."""
     if hasattr(token, "as_py"):
         token = token.as_py()
     if not isinstance(token, str):

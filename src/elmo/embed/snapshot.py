@@ -1,10 +1,10 @@
-"""HAVE THE WEIGHTS CHANGED? Whoever trains, loads or moves a biLM changes what was computed from it before.
+"""HAVE THE WEIGHTS CHANGED? Training, loading or moving a biLM makes cached vectors and states invalid.
 
-In-place changes raise a tensor's version, a new tensor has another address, and what goes through `.data`, which raises
-no version, changes numbers: some of every parameter are compared. Single numbers changed through `.data` may stay
+In-place changes increase a tensor's version, and a new tensor has another address. Changes through `.data` increase no
+version: for them, a few values of every parameter are compared. Single values changed through `.data` may stay
 unnoticed: change the parameter itself, under `torch.no_grad()`.
 
-It runs once in every call, so it is written to be fast: some 30 parameters take about 50 microseconds on a CPU.
+It runs once in every call and has to be fast: 30 parameters take about 50 microseconds on a CPU.
 """
 
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from operator import is_
 import torch
 from torch import Tensor, nn
 
-RUNS, RUN = 2, 8  # places of each parameter, and numbers at each, that are compared
+RUNS, RUN = 2, 8  # places of each parameter that are compared, and values at each
 
 
 class Snapshot:
-    """The parameters of some modules as they were."""
+    """The parameters of some modules at one moment."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self._modules = modules
         self._parameters = self._tensors()
         self._addresses = [tensor.data_ptr() for tensor in self._parameters]
-        # A tensor made in inference mode has no version: its numbers alone tell.
+        # A tensor created in inference mode has no version: only its values are compared.
         self._with_version = [tensor for tensor in self._parameters if not tensor.is_inference()]
         self._versions = [tensor._version for tensor in self._with_version]
-        # Views: they keep the memory, so no other tensor can come to lie at the same address.
+        # Views: they keep the memory, so that no other tensor can get the same address.
         self._on_cpu: list[memoryview] = []
         self._elsewhere: list[Tensor] = []
         for tensor in self._parameters:
@@ -37,7 +37,7 @@ class Snapshot:
         self._values = self._read()
 
     def holds(self) -> bool:
-        """Whether the modules have the same parameters, and these the same numbers."""
+        """Whether the modules have the same parameters with the same values."""
         tensors = self._tensors()
         return (
             len(tensors) == len(self._parameters)
@@ -50,7 +50,7 @@ class Snapshot:
     def _tensors(self) -> list[Tensor]:
         tensors: list[Tensor] = []
         waiting = list(self._modules)
-        for module in waiting:  # which grows; nn.Module.parameters() takes several times as long
+        for module in waiting:  # the list grows; nn.Module.parameters() takes several times as long
             tensors += [parameter for parameter in module._parameters.values() if parameter is not None]
             waiting += [child for child in module._modules.values() if child is not None]
         return tensors
@@ -62,7 +62,7 @@ class Snapshot:
 
 
 def _runs(tensor: Tensor) -> list[Tensor]:
-    """A few numbers in each of a few places, spread over rows and columns, as bytes."""
+    """Return a few values at each of a few places, spread over rows and columns, as bytes."""
     there = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
     count = min(tensor.numel(), there)
     memory = tensor.as_strided((count,), (1,), tensor.storage_offset())

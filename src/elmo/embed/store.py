@@ -1,4 +1,4 @@
-"""ARRAYS ─▶ A FILE, through an unfinished run that survives being killed.
+"""ARRAYS ─▶ A FILE, by a run that can be killed at any time and resumed.
 
 During a run, `OUT.part/` contains finished segments: the arrays of consecutive sentences (`N.npy`, N the number of the
 first one) and their tokens (`N.json`, written last: a segment without it does not count). At the end they become one
@@ -22,8 +22,8 @@ from elmo.embed.selection import Array
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.files import new_hdf5, refuse_existing, replacing, write_array, write_error
 
-SEGMENT_BYTES = 32 << 20  # what is in memory at most
-SEGMENT_SECONDS = 5.0  # what kill -9 can lose, besides what is being computed
+SEGMENT_BYTES = 32 << 20  # of arrays in memory
+SEGMENT_SECONDS = 5.0  # between segments: the most that kill -9 can lose, besides the present window
 SETTINGS = "settings.json"
 SUFFIXES = {".hdf5": "hdf5", ".h5": "hdf5", ".parquet": "parquet", ".npz": "npz"}
 FORMATS = ("hdf5", "parquet", "npz")
@@ -34,7 +34,7 @@ Record = tuple[int, list[str], Array]  # number, tokens, array
 
 
 def format_of(output: Path, asked: str | None) -> str:
-    """The format asked for, or the one that the file's name says."""
+    """Return the format that was asked for, or else the one of the file's suffix."""
     name = asked or SUFFIXES.get(output.suffix)
     if name not in FORMATS:
         raise ConfigError(f"{output}: format is {name or output.suffix!r}; expected one of {', '.join(FORMATS)}")
@@ -44,7 +44,7 @@ def format_of(output: Path, asked: str | None) -> str:
 
 
 class Store:
-    """An output file in the making. A resumed run must have the same `settings` as the run it resumes."""
+    """An unfinished output file. A resumed run must have the same `settings` as the run that it resumes."""
 
     def __init__(self, output: Path, settings: dict[str, Any], resume: bool = False) -> None:
         self.output = output
@@ -69,7 +69,7 @@ class Store:
                     raise self._damaged(self.part / f"{first}.json", first, "the segment before it is missing")
                 self.sentences += len(tokens)
                 self.n_tokens += sum(map(len, tokens))
-        else:  # now, not with the first segment: a disk that is full is noticed before anything is computed
+        else:  # now, not with the first segment: a full disk is noticed before anything is computed
             try:
                 with replacing(self.part / SETTINGS) as path:
                     path.write_text(json.dumps(self.settings, indent=1), encoding="utf-8")
@@ -89,12 +89,12 @@ class Store:
             self.flush()
 
     def flush_if_due(self) -> None:
-        """Write what was added to the disk if the latest segment is older than `SEGMENT_SECONDS`."""
+        """Write the pending sentences to the disk if the last segment is older than `SEGMENT_SECONDS`."""
         if time.monotonic() - self._flushed >= SEGMENT_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Write what was added to the disk."""
+        """Write the pending sentences to the disk."""
         if self._pending:
             self._write_segment()
             self._pending, self._bytes, self.saved = [], 0, self.sentences
@@ -109,7 +109,7 @@ class Store:
             path.write_text(json.dumps([tokens for _, tokens, _ in self._pending]), encoding="utf-8")
 
     def save(self) -> int:
-        """Save what is done of a run that failed; how many sentences are saved. Without any, the folder is removed."""
+        """Save the finished sentences of a failed run; return their number. If there are none, remove the folder."""
         with suppress(ElmoError):
             self.flush()
         if not self.saved:
@@ -117,7 +117,7 @@ class Store:
         return self.saved
 
     def finish(self, form: str, sentences: bool = True) -> None:
-        """Make the one file: HDF5 and npz have an array "0", "1", … per sentence, Parquet a row."""
+        """Write the output file: HDF5 and npz have an array "0", "1", … per sentence, Parquet a row."""
         self.flush()
         write = {"hdf5": _write_hdf5, "npz": _write_npz, "parquet": _write_parquet}[form]
         with replacing(self.output) as path:
@@ -125,7 +125,7 @@ class Store:
         shutil.rmtree(self.part, ignore_errors=True)
 
     def records(self) -> Iterator[Record]:
-        """The sentences on the disk, in order."""
+        """Yield the sentences on the disk, in order."""
         for first in self._numbers():
             tokens, values = self._segment(first)
             ends = np.cumsum([0, *map(len, tokens)])
@@ -133,19 +133,19 @@ class Store:
                 yield first + k, words, values[k] if self.pooled else values[..., ends[k] : ends[k + 1], :]
 
     def tokens(self) -> Iterator[list[str]]:
-        """The tokens of the sentences on the disk, in order."""
+        """Yield the tokens of the sentences on the disk, in order."""
         for first in self._numbers():
             yield from self._tokens(first)
 
     def sentence_to_index(self) -> str:
-        """AllenNLP's table, as JSON: sentence (its tokens, a space between) ─▶ the number of its first line."""
+        """Return AllenNLP's table as JSON: sentence (tokens joined by spaces) ─▶ the number of its first line."""
         table: dict[str, str] = {}
         for number, tokens in enumerate(self.tokens()):
             table.setdefault(" ".join(tokens), str(number))
         return json.dumps(table)
 
     def _refuse_other_contents(self) -> None:
-        """The folder of an unfinished run is removed in the end: it must not contain anything else."""
+        """Refuse a folder with other files: the folder of an unfinished run is removed in the end."""
         try:
             names = [path.name for path in self.part.iterdir()] if self.part.exists() else []
         except OSError as error:
@@ -168,7 +168,7 @@ class Store:
         return sorted(int(path.stem) for path in self.part.glob("*.json") if path.stem.isdecimal())
 
     def _segment(self, first: int) -> tuple[list[list[str]], Array]:
-        """The tokens and the values of a segment, checked against each other."""
+        """Read the tokens and the values of a segment, and check that they match."""
         tokens = self._tokens(first)
         path = self.part / f"{first}.npy"
         try:
@@ -224,7 +224,7 @@ def _write_npz(path: Path, store: Store, sentences: bool) -> None:
 
 
 def _write_parquet(path: Path, store: Store, sentences: bool) -> None:
-    """Columns index, tokens, shape, values: the array row after row."""
+    """Write the columns index, tokens, shape and values (the array, flattened)."""
     pa = _pyarrow()
     import pyarrow.parquet as parquet
 
@@ -244,7 +244,7 @@ def _write_parquet(path: Path, store: Store, sentences: bool) -> None:
         for number, tokens, array in store.records():
             rows.append({"index": number, "tokens": tokens, "shape": array.shape, "values": np.ravel(array)})
             size += array.nbytes
-            # Row groups go by size, not by segment: an interrupted run ends in the same bytes.
+            # Row groups depend on the size, not on segments: an interrupted run gives the same bytes.
             if size >= SEGMENT_BYTES:
                 put()
                 size = 0

@@ -1,7 +1,7 @@
-"""The fixed text after which `state="warm"` starts every sentence, for models that store no warm state of their own.
+"""The fixed text whose final state is the initial state of `state="warm"`, for models that store no warm state.
 
-bilm-tf and AllenNLP begin at zeros and drift within a few sentences to a state that reading has left behind: that is
-the state the published vectors are computed in. This text brings a model there, the same way every time.
+bilm-tf and AllenNLP start at zeros and carry the state from batch to batch, so that published vectors are computed from
+the state after earlier sentences. This text brings a model into such a state, always the same.
 """
 
 import torch
@@ -31,7 +31,7 @@ TEXT = [
 
 
 def warm_state(bilm: BiLM, vectors: list[torch.Tensor]) -> State:
-    """The state after the text, read sentence by sentence: (L, 2, 1, ·). `vectors` are its sentences', (T, D) each."""
+    """Return the state after the text, (L, 2, 1, ·), from the token vectors (T, D) of each sentence."""
     state = bilm.zero_state(1)
     for tokens in vectors:
         _, state = bilm.contextualize(tokens, Packing.of([len(tokens)]), state)

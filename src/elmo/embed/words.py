@@ -1,7 +1,7 @@
-"""WORDS ─▶ TOKEN VECTORS, remembered: x_k depends on the word alone, so it is computed once and kept across calls.
+"""WORDS ─▶ TOKEN VECTORS, cached: the vector of a word does not depend on context, so it is computed once.
 
-The cache is bounded; the words unused for longest make room. It changes the time a result takes, not the result.
-Any number of threads may ask for vectors at once: the cache is read and changed under a lock, the encoder runs outside.
+The cache has a fixed capacity and drops the least recently used words. It changes the time of a result, not its value.
+Any number of threads may use it at once: it is read and changed under a lock, and the encoder runs outside the lock.
 """
 
 from collections import OrderedDict
@@ -19,16 +19,16 @@ from elmo.text import batches, characters
 from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmo.text.vocabulary import Vocabulary
 
-WORDS_AT_ONCE = 1024  # new words that pass the token encoder together
+WORDS_AT_ONCE = 1024  # words per batch of the token encoder
 
 
 def bounded(sentence: Sequence[str]) -> list[str]:
-    """The sentence between its boundaries, as the model reads it."""
+    """Return the sentence with `<S>` and `</S>` around it."""
     return [BEGIN_SENTENCE, *sentence, END_SENTENCE]
 
 
 class WordEncoder:
-    """Words through a biLM's token encoder: by their characters, or by their row in the word table."""
+    """Encodes words with a biLM's token encoder: by their characters, or by their row in the word table."""
 
     def __init__(self, bilm: BiLM, vocabulary: Vocabulary | None = None) -> None:
         self.bilm = bilm
@@ -36,7 +36,7 @@ class WordEncoder:
 
     @torch.inference_mode()
     def __call__(self, words: Sequence[str]) -> Tensor:
-        """The vectors of words, (N, D)."""
+        """Return the vectors of words, (N, D)."""
         weight, config = self.bilm.weight, self.bilm.config
         if not words:
             return weight.new_empty(0, config.lstm.projection_dim)
@@ -54,7 +54,7 @@ class WordEncoder:
             return torch.cat(parts)
 
     def ids(self, sentences: Sequence[Sequence[str]]) -> Tensor:
-        """What `BiLM` reads, boundaries included: character ids (B, T, C), or a word table's ids (B, T)."""
+        """Return the input of `BiLM`, with boundaries: character ids (B, T, C), or word ids (B, T)."""
         cnn = self.bilm.config.char_cnn
         if cnn is not None:
             ids = characters.sentence_ids(sentences, cnn.max_characters_per_token)
@@ -67,7 +67,7 @@ class WordEncoder:
 
 
 class WordCache:
-    """At most `capacity` word vectors, made by `encode` when first asked for. A capacity of 0 keeps none."""
+    """Stores up to `capacity` word vectors, computed by `encode` when first used. A capacity of 0 turns it off."""
 
     def __init__(self, encode: Callable[[Sequence[str]], Tensor], capacity: int) -> None:
         self.capacity = capacity
@@ -80,13 +80,13 @@ class WordCache:
         return len(self._rows)
 
     def clear(self) -> None:
-        """Forget every word. What another thread is encoding at this moment is not kept either."""
+        """Remove every word. Words that another thread is encoding now are not stored either."""
         with self._lock:
             self._forget()
 
     @torch.inference_mode()
     def vectors(self, words: Sequence[str]) -> Tensor:
-        """The vectors of distinct words, (N, D)."""
+        """Return the vectors of distinct words, (N, D)."""
         if not words or len(words) > self.capacity:
             return self.encode(words)
         with self._lock:
@@ -101,7 +101,7 @@ class WordCache:
             return found
         made = self.encode(new)
         with self._lock:
-            if self._rows is rows:  # else it was cleared: these may be of weights that are gone
+            if self._rows is rows:  # else it was cleared: these may be from old weights
                 self._keep(new, made)
         if found is None:
             return made
@@ -109,17 +109,17 @@ class WordCache:
         return torch.cat([found, made])[torch.tensor([place[word] for word in words], device=made.device)]
 
     def _gather(self, rows: list[int]) -> Tensor | None:
-        """A copy of these rows: the table may change as soon as the lock is released."""
+        """Return a copy of these rows: the table may change as soon as the lock is released."""
         if self._table is None:
             return None
         return self._table[torch.tensor(rows, device=self._table.device, dtype=torch.long)]
 
     def _keep(self, words: Sequence[str], vectors: Tensor) -> None:
-        """Enter words that were not there when they were looked for; another thread may have entered some since."""
+        """Store words that were missing; another thread may have stored some of them since."""
         new = [row for row, word in enumerate(words) if word not in self._rows]
         used = len(self._rows)
         needed = min(used + len(new), self.capacity)
-        # Grow before any word is forgotten: where memory runs out here, the cache is as it was.
+        # Grow before any word is removed: if memory runs out here, the cache stays as it was.
         if self._table is None or needed > len(self._table):
             grown = vectors.new_empty(min(max(2 * needed, 1024), self.capacity), vectors.shape[1])
             if self._table is not None:

@@ -1,6 +1,6 @@
-"""IDS ─▶ LAYERS ─▶ MIX: the biLM and how its layers are mixed. Knows no words and opens no files.
+"""IDS ─▶ LAYERS ─▶ MIX: the biLM and the mix of its layers. This package knows no words and opens no files.
 
-One legend of shape letters for the whole room:
+Shape letters used everywhere:
 
     B  sentences in a batch          C  characters of a word (50)       L  LSTM layers (2)
     T  tokens, boundaries included   F  filters of the char CNN (2048)  S  directions (2: forward, backward)

@@ -21,19 +21,19 @@ from elmo.model.packing import Packing
 from elmo.model.softmax import Softmax, log_probabilities
 
 PRESETS = {"small": (1024, 128, 1), "medium": (2048, 256, 1), "original": (4096, 512, 2)}  # H, D, highways
-TINY_FILTERS = ((1, 16), (2, 32), (3, 64), (4, 64), (5, 80))  # of the preset that a CPU trains in minutes
+TINY_FILTERS = ((1, 16), (2, 32), (3, 64), (4, 64), (5, 80))  # of the preset "tiny"
 
 
 @dataclass(frozen=True)
 class BiLMConfig:
-    """What a biLM is made of. The defaults are the paper's model, 93.6 million parameters."""
+    """Architecture of a biLM. The defaults are the paper's model, 93.6 million parameters."""
 
     lstm: LSTMConfig = field(default_factory=LSTMConfig)
-    char_cnn: CharCNNConfig | None = field(default_factory=CharCNNConfig)  # none: words enter by their id
-    n_words: int | None = None  # V of the word table, where there is no char CNN
-    n_softmax: int | None = None  # V of the softmax, where there is one
+    char_cnn: CharCNNConfig | None = field(default_factory=CharCNNConfig)  # None: the model reads word ids
+    n_words: int | None = None  # rows of the word table, for a model without a char CNN
+    n_softmax: int | None = None  # V of the softmax, for a model that has one
     bidirectional: bool = True
-    share_embedding_softmax: bool = False  # the word table is the softmax's weight, too
+    share_embedding_softmax: bool = False  # use the word table as the softmax's weight
 
     def __post_init__(self) -> None:
         if (self.char_cnn is None) == (self.n_words is None):
@@ -48,7 +48,7 @@ class BiLMConfig:
 
     @classmethod
     def preset(cls, name: str) -> "BiLMConfig":
-        """The published sizes, small, medium and original; and tiny, to try things out on a CPU."""
+        """Return a config by name: small, medium and original are published; tiny trains on a CPU in minutes."""
         if name == "tiny":
             return cls(LSTMConfig(dim=512, projection_dim=96), CharCNNConfig(filters=TINY_FILTERS, n_highway=1))
         if name not in PRESETS:
@@ -58,22 +58,22 @@ class BiLMConfig:
 
     @property
     def n_layers(self) -> int:
-        """How many layers a task may mix: the tokens' and the LSTMs'."""
+        """Number of layers that a task can mix: the token layer and the LSTM layers."""
         return self.lstm.n_layers + 1
 
     @property
     def directions(self) -> int:
-        """S: forward and backward, or forward alone."""
+        """S: 2 for forward and backward, 1 for forward only."""
         return 2 if self.bidirectional else 1
 
     @property
     def output_dim(self) -> int:
-        """2D: both directions of every layer."""
+        """2D, the width of every layer: its directions side by side."""
         return self.directions * self.lstm.projection_dim
 
 
 class WordTable(nn.Module):
-    """The token encoder of a model without characters: one vector per word of a fixed vocabulary."""
+    """Token encoder of a model without characters: one vector per word of a fixed vocabulary."""
 
     def __init__(self, n_words: int, dim: int) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class WordTable(nn.Module):
 
     @torch.no_grad()
     def initialize(self) -> None:
-        """Normal values, and zeros for no token."""
+        """Set normal values, and zeros for "no token"."""
         self.embedding.normal_(0.0, self.embedding.shape[1] ** -0.5)
         self.embedding[0] = 0.0
 
@@ -95,7 +95,7 @@ class WordTable(nn.Module):
 class BiLM(nn.Module):
     """A token encoder and two stacks of LSTMs, one per direction.
 
-    New, it has the original's initial values; built on the meta device, none: `weights/` gives it a file's.
+    A new one has the original's initial values; on the meta device it has none, and `weights/` assigns those of a file.
 
     `forward`, `contextualize` and `log_probabilities` compute in the weights' dtype (LSTM cells in float32 or better),
     also under `torch.autocast`; `run_lstms` and `token_encoder`, which pretraining calls, follow autocast.
@@ -104,7 +104,7 @@ class BiLM(nn.Module):
     def __init__(self, config: BiLMConfig) -> None:
         super().__init__()
         self.config = config
-        self.trained = False  # whether an `Elmo` trains it: another one beside it, frozen, must not freeze it
+        self.trained = False  # by an `Elmo`: then another, frozen `Elmo` must not freeze it
         dim = config.lstm.projection_dim
         self.token_encoder = (
             CharCNN(config.char_cnn, dim) if config.char_cnn is not None else WordTable(config.n_words or 0, dim)
@@ -129,18 +129,18 @@ class BiLM(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The first weight of the LSTMs: its device and dtype are the model's."""
+        """First weight of the LSTMs. Its device and dtype are the model's."""
         first = self.lstms[0]
         assert isinstance(first, ProjectedLSTM)
         return first.weight_input
 
     def freeze(self) -> None:
-        """Switch the gradients of all parameters off, unless an `Elmo` trains this biLM."""
+        """Turn off the gradients of all parameters, unless an `Elmo` trains this biLM."""
         if not self.trained:
             self.requires_grad_(False)
 
     def zero_state(self, batch: int) -> State:
-        """The state before any text."""
+        """Return the state before any text: zeros."""
         lstm, weight = self.config.lstm, self.weight
         leading = (lstm.n_layers, self.config.directions, batch)
         h = weight.new_zeros(*leading, lstm.projection_dim)
@@ -148,7 +148,7 @@ class BiLM(nn.Module):
         return State(h, c if weight.dtype != torch.float64 else c.double())
 
     def forward(self, ids: Tensor, state: State | None = None) -> tuple[Layers, State]:
-        """Character ids (B, T, C), or word ids (B, T), boundaries included ─▶ layers, and the state after them."""
+        """Run character ids (B, T, C), or word ids (B, T), with boundaries; return the layers and the final state."""
         ids = self._checked(ids)
         mask = ids > 0 if ids.dim() == 2 else (ids > 0).any(dim=2)  # (B, T)
         packing = Packing.of(mask.sum(dim=1).tolist())
@@ -161,7 +161,7 @@ class BiLM(nn.Module):
         return Layers(activations, mask), state
 
     def contextualize(self, tokens: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
-        """Packed token vectors (N, D) ─▶ every layer (N, 2D), packed, and the state after each sentence."""
+        """Run packed token vectors (N, D); return every layer (N, 2D), packed, and the state after each sentence."""
         order, mirror = self._index(packing.order), self._index(packing.mirror)
         tokens = tokens.to(self.weight.dtype)
         h, c = state if state is not None else self.zero_state(len(packing.order))
@@ -180,9 +180,10 @@ class BiLM(nn.Module):
     def run_lstms(
         self, inputs: Tensor, rows: Sequence[int], state: State, dropout: float = 0.0
     ) -> tuple[list[Tensor], State]:
-        """What each direction reads, (S, N, D) packed, `rows[t]` at step t ─▶ every LSTM layer's output, and the state.
+        """Run the LSTM layers over inputs (S, N, D), packed, `rows[t]` of them at step t.
 
-        Dropout is on each LSTM's input, its skip connection included, as the original was trained.
+        Returns the output of every layer, (S, N, D), and the final state. Dropout is applied to each layer's input,
+        which is also what its skip connection adds, as in the original.
         """
         layers: list[Tensor] = []
         states: list[State] = []
@@ -197,20 +198,20 @@ class BiLM(nn.Module):
         return layers, State(*(torch.stack(parts) for parts in zip(*states, strict=True)))
 
     def softmax_weight(self) -> Tensor:
-        """The softmax's weight, (V, D): its own, or the word table's."""
+        """Return the softmax's weight, (V, D): its own, or the word table's."""
         assert self.softmax is not None
         if self.softmax.weight is None:
             return self.token_encoder.embedding[1:]
         return self.softmax.weight
 
     def log_probabilities(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """log p of each target (N,), a row of the vocabulary, after the top layer's output (N, D) of one direction."""
+        """Return log p of each target (N,), a row of the vocabulary, given the top layer (N, D) of one direction."""
         assert self.softmax is not None
         with without_autocast(hidden):
             return log_probabilities(hidden, targets, self.softmax_weight(), self.softmax.bias)
 
     def n_parameters(self) -> int:
-        """How many numbers were learned: the row that means "no token" and the softmax are not counted."""
+        """Count the parameters, without the softmax and the row for "no token"."""
         rows = self.token_encoder.embedding
         total = sum(p.numel() for name, p in self.named_parameters() if not name.startswith("softmax."))
         return total - rows.shape[1]
@@ -219,7 +220,7 @@ class BiLM(nn.Module):
         return torch.from_numpy(rows).to(self.weight.device)
 
     def _checked(self, ids: Tensor) -> Tensor:
-        """The ids in int64, if this model can read them; else a DataError."""
+        """Return the ids as int64; raise a DataError if this model cannot read them."""
         cnn = self.config.char_cnn
         what = "word ids" if cnn is None else "character ids"
         if not isinstance(ids, Tensor):

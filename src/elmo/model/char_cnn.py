@@ -12,22 +12,22 @@ from elmo.errors import ConfigError
 from elmo.model.checks import check_integer
 from elmo.model.kernels import triton_computes
 
-PADDING_ID = 261  # the padding *character*: learned, and part of the convolutions; 0 is "no token"
-GROUP = 64  # words convolved together: what a CPU's cache holds of their (words, positions, filters)
+PADDING_ID = 261  # the padding *character*, learned and part of the convolutions; 0 means "no token"
+GROUP = 64  # words convolved together: their (words, positions, filters) fit into a CPU's cache
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
 @dataclass(frozen=True)
 class CharCNNConfig:
-    """The published token encoder; the names are those of options.json."""
+    """Sizes of the token encoder. Names are those of options.json, defaults those of the published models."""
 
     activation: str = "relu"
     embedding_dim: int = 16
     filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
     n_highway: int = 2
     max_characters_per_token: int = 50
-    n_characters: int = 261  # rows of the embedding, "no token" not counted
+    n_characters: int = 261  # rows of the embedding, without "no token"
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -52,12 +52,12 @@ class CharCNNConfig:
 
     @property
     def n_filters(self) -> int:
-        """F, the width of the concatenated filters."""
+        """F, the number of filters of all widths."""
         return sum(count for _, count in self.filters)
 
     @property
     def widest(self) -> int:
-        """The width of the widest filter."""
+        """Width of the widest filter."""
         return max(width for width, _ in self.filters)
 
 
@@ -67,7 +67,7 @@ class Highway(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.reference = False  # compute with PyTorch operations instead of a kernel
-        # Carry and transform side by side: one product makes both.
+        # Carry and transform are side by side, so that one product computes both.
         self.weight = nn.Parameter(torch.empty(dim, 2 * dim))
         self.bias = nn.Parameter(torch.empty(2 * dim))
         if not self.weight.is_meta:
@@ -75,7 +75,7 @@ class Highway(nn.Module):
 
     @torch.no_grad()
     def initialize(self) -> None:
-        """The original's initial values: the carry bias keeps the gate nearly shut."""
+        """Set the original's initial values. The negative carry bias keeps the gate nearly closed."""
         dim = len(self.weight)
         self.weight.normal_(0.0, dim**-0.5)
         self.bias[:dim] = -2.0
@@ -92,7 +92,7 @@ class Highway(nn.Module):
 
 
 class CharCNN(nn.Module):
-    """The token encoder: a word's vector from its characters alone."""
+    """The token encoder: computes the vector of a word from its characters."""
 
     def __init__(self, config: CharCNNConfig, dim: int) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class CharCNN(nn.Module):
 
     @torch.no_grad()
     def initialize(self) -> None:
-        """The original's initial values."""
+        """Set the original's initial values."""
         self.embedding.uniform_(-1.0, 1.0)
         self.embedding[0] = 0.0
         for weight, bias in zip(self.filters, self.biases, strict=True):
@@ -136,10 +136,10 @@ class CharCNN(nn.Module):
         return x
 
     def convolve(self, ids: Tensor) -> Tensor:
-        """(N, C) ─▶ (N, F), words of one length together and only as long as they are.
+        """Convolve and pool: (N, C) ─▶ (N, F). Words of similar length are computed together, without their padding.
 
-        Windows of padding alone all give one value, so past the longest word as many positions as the widest filter
-        are enough; a word cut at C stays as it was cut.
+        All windows of padding only give the same value, so that after the longest word of a group as many positions
+        as the widest filter has are enough.
         """
         if not len(ids):
             return self.embedding.new_empty(0, self.config.n_filters)

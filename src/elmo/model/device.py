@@ -1,4 +1,4 @@
-"""Where the numbers are computed, and how precisely."""
+"""Devices and dtypes of the computation."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -11,7 +11,7 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def device_named(name: str) -> torch.device:
-    """The device of that name, if it is there; "auto" is the first GPU, or the CPU."""
+    """Return the device of that name, or a ConfigError if there is none; "auto" is the first GPU, or the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -26,28 +26,28 @@ def device_named(name: str) -> torch.device:
 
 
 def pinned(tensor: Tensor) -> Tensor:
-    """A copy in memory that a GPU copies from by itself."""
+    """Return a copy in pinned memory, which a GPU reads without the CPU."""
     copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    copy.numpy()[...] = tensor.numpy()  # PyTorch would wake all its threads for it
+    copy.numpy()[...] = tensor.numpy()  # Tensor.copy_ would start all of PyTorch's threads
     return copy
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """The same on a device. A GPU fetches it when it comes to that, and nobody waits for it."""
+    """Return the tensor on a device. The copy to a GPU is asynchronous."""
     return pinned(tensor).to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def product_dtype(tensor: Tensor) -> torch.dtype:
-    """What matrix products of this tensor are computed in: its own precision, or autocast's."""
+    """Return the dtype of this tensor's matrix products: its own, or autocast's."""
     device = tensor.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
-    """A context in which autocast is off on this tensor's device: everything inside is computed in its own dtype.
+    """Return a context in which autocast is off on this tensor's device: everything inside keeps its own dtype.
 
-    The biLM has 2 · T matrix products after each other, and its weights are clipped where they are: it stays exact
-    inside a network that is trained in mixed precision. Pretraining uses autocast below this level, in
+    The biLM makes 2 · T matrix products in sequence, so rounding errors add up; it stays exact inside a network that
+    is trained in mixed precision. Pretraining uses autocast below this level, in
     `BiLM.run_lstms`.
     """
     device = tensor.device.type

@@ -15,14 +15,14 @@ from elmo.model.scalar_mix import ScalarMix
 
 
 class ElmoOutput(NamedTuple):
-    """One tensor per mix, and where their tokens are."""
+    """The output of `Elmo`: one tensor per mix, and the mask of their tokens."""
 
     representations: list[Tensor]  # n_mixes × (B, T, 2D), or the projection's width
     mask: Tensor  # (B, T)
 
 
 class HasBiLM(Protocol):
-    """Anything that has a biLM, e.g. the `Embedder` that `elmo.load` returns."""
+    """Any object that has a biLM, e.g. the `Embedder` that `elmo.load` returns."""
 
     @property
     def bilm(self) -> BiLM:
@@ -30,14 +30,14 @@ class HasBiLM(Protocol):
 
 
 class Elmo(nn.Module):
-    """A task model's ELMo: the biLM, frozen unless `trainable`, and `n_mixes` mixes with their own γ and weights.
+    """ELMo for a task model: the biLM, frozen unless `trainable`, and `n_mixes` mixes, each with its γ and weights.
 
     `bilm` is a `BiLM`, or the `Embedder` that has one. Several `Elmo`s may share one biLM, some frozen and some
     trainable: gradients reach it through the trainable ones alone. Under `torch.autocast` the biLM and the mixes
     compute in the dtype of their weights; dropout and the projection follow autocast.
 
     Every sentence starts from a zero state, so its vectors do not depend on the batches before it. `weights` are the
-    shares that every mix starts from; `keep_boundaries` leaves `<S>` and `</S>` in.
+    initial weights of every mix; `keep_boundaries` keeps the vectors of `<S>` and `</S>`.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Elmo(nn.Module):
         self.projection = nn.Identity() if projection_dim is None else nn.Linear(bilm.config.output_dim, projection_dim)
 
     def forward(self, ids: Tensor) -> ElmoOutput:
-        """Character ids (B, T, C), or word ids (B, T), boundaries included."""
+        """Compute the mixes of character ids (B, T, C), or word ids (B, T), boundaries included."""
         with torch.set_grad_enabled(self.trainable and torch.is_grad_enabled()):
             layers, _ = self.bilm(ids)
             if not self.keep_boundaries:
@@ -90,5 +90,5 @@ class Elmo(nn.Module):
         return ElmoOutput(representations, layers.mask)
 
     def penalty(self) -> Tensor:
-        """The mixes' L2 terms, to be added to the task's loss."""
+        """Return the L2 penalty of the mixes, to be added to the task's loss."""
         return torch.stack([mix.penalty() for mix in self.mixes if isinstance(mix, ScalarMix)]).sum()

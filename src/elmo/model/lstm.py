@@ -1,9 +1,9 @@
-"""TOKEN VECTORS ─▶ CONTEXT (paper, section 3.1): one layer of LSTMs with projection and clipping, S side by side.
+"""TOKEN VECTORS ─▶ CONTEXT (paper, section 3.1): one layer of LSTMs with projection and clipping, in S directions.
 
 inputs (S, N, D) packed, state (S, B, D) and (S, B, H) ─▶ outputs (S, N, D), state after each sentence's last token
 
-The forward and the backward LSTM of a layer never read each other. They run side by side because one batched product
-for both is faster than two; the backward one is simply given its sentences reversed.
+The forward and the backward LSTM of a layer are independent. They are computed together because one batched product is
+faster than two; the backward one gets its sentences reversed.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ FORGET_BIAS = 1.0  # added at run time, never part of the bias: as the published
 
 
 class State(NamedTuple):
-    """Where the LSTMs are: outputs h and cells c. The whole biLM's has a leading layer axis: (L, S, B, ·)."""
+    """Outputs h and cells c of the LSTMs. The state of a biLM has a leading layer axis: (L, S, B, ·)."""
 
     h: Tensor  # (S, B, D)
     c: Tensor  # (S, B, H)
@@ -31,7 +31,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class LSTMConfig:
-    """The published LSTMs; the names are those of options.json."""
+    """Sizes of the LSTMs. Names are those of options.json, defaults those of the published models."""
 
     dim: int = 4096  # H
     projection_dim: int = 512  # D
@@ -50,12 +50,12 @@ class LSTMConfig:
 
 
 def clip(x: Tensor, limit: float | None) -> Tensor:
-    """Hold every value within ±limit."""
+    """Limit every value to ±limit."""
     return x if limit is None else x.clamp(-limit, limit)
 
 
 class ProjectedLSTM(nn.Module):
-    """S independent LSTMs of one layer. Gates stand in the order input, forget, output, candidate."""
+    """S independent LSTMs of one layer. Gates are in the order input, forget, output, candidate."""
 
     def __init__(self, input_dim: int, config: LSTMConfig, directions: int = 1) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class ProjectedLSTM(nn.Module):
 
     @torch.no_grad()
     def initialize(self) -> None:
-        """Glorot's uniform values, `[x; h] ─▶ gates` counted as one matrix, and no bias."""
+        """Set Glorot's uniform values, with `[x; h] ─▶ gates` counted as one matrix, and a bias of zeros."""
         limit = (6.0 / (self.weight_input.shape[1] + self.weight_hidden.shape[1] + self.bias.shape[1])) ** 0.5
         self.weight_input.uniform_(-limit, limit)
         self.weight_hidden.uniform_(-limit, limit)
@@ -107,7 +107,7 @@ class ProjectedLSTM(nn.Module):
         return outputs, State(h, c)
 
     def forward_reference(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
-        """What `forward` computes, for readers: the kernels are faster ways to the same numbers."""
+        """Compute the same as `forward`, readably. The kernels give the same numbers faster."""
         inputs_to_gates = torch.baddbmm(self.bias[:, None], inputs, self.weight_input)  # (S, N, 4H)
         h, c = state
         outputs, ended = [], []
@@ -121,7 +121,7 @@ class ProjectedLSTM(nn.Module):
         return torch.cat(outputs, dim=1) if outputs else inputs[:, :, : self.config.projection_dim], final
 
     def step(self, inputs_to_gates: Tensor, state: State) -> State:
-        """One token of every active sentence: (S, B, 4H) ─▶ state."""
+        """Process one token of every active sentence: gates (S, B, 4H) ─▶ new state."""
         gates = torch.baddbmm(inputs_to_gates, state.h, self.weight_hidden)
         i, f, o, candidate = gates.chunk(4, dim=2)
         c = torch.sigmoid(f + FORGET_BIAS) * state.c + torch.sigmoid(i) * torch.tanh(candidate)

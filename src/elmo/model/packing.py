@@ -4,7 +4,7 @@
     d e     ─▶   rows:  a d f  b e  c          (three rows are active at step 0, two at 1, one at 2)
     f
 
-A sentence that has ended simply stops being among the first rows, and its LSTM state stays as it was.
+A sentence that has ended is no longer among the first rows, so its LSTM state stays unchanged.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Packing:
-    """Where each packed row comes from."""
+    """The order of packed rows: the sentence and the place of each."""
 
     order: npt.NDArray[np.int64]  # (B,) sentences, longest first
-    rows: list[int]  # (T,) how many sentences are active at each step
+    rows: list[int]  # (T,) number of sentences active at each step
     sentence: npt.NDArray[np.int64]  # (N,) the sentence of each packed row
-    step: npt.NDArray[np.int64]  # (N,) and its place in it
+    step: npt.NDArray[np.int64]  # (N,) its place in that sentence
     mirror: npt.NDArray[np.int64]  # (N,) the packed row at the same place from the sentence's other end
 
     @classmethod
@@ -40,7 +40,7 @@ class Packing:
         return cls(order, rows.tolist(), order[rank], step, mirror)
 
     def of_sentences(self) -> list[npt.NDArray[np.int64]]:
-        """The packed rows of each sentence, in its own order."""
+        """Return the packed rows of each sentence, in the order of its tokens."""
         starts = np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
         lengths = np.bincount(self.sentence, minlength=len(self.order))
         rank = np.empty_like(self.order)

@@ -16,14 +16,15 @@ EPSILON = 1e-12  # of both layer norms, bilm-tf's
 
 
 def token_layer_norm(x: Tensor) -> Tensor:
-    """Mean 0 and variance 1 over each token's own vector: depends on the token alone."""
+    """Normalize each token's vector to mean 0 and variance 1: depends on the token only."""
     return nn.functional.layer_norm(x, x.shape[-1:], eps=EPSILON)
 
 
 def bilm_tf_layer_norm(x: Tensor, mask: Tensor) -> Tensor:
-    """What bilm-tf calls layer norm: *one* mean and variance over all tokens and dimensions of a batch, per layer.
+    """Normalize as bilm-tf does: *one* mean and variance over all tokens and dimensions of a batch, per layer.
 
-    So a token's vector depends on the batch it came in. Padding is not counted; nor, in bilm-tf, are boundaries.
+    So a token's vector depends on the other sentences of its batch. Padding is not counted; in bilm-tf, neither are
+    boundaries.
     """
     weight = mask[..., None].to(x.dtype)
     count = weight.sum() * x.shape[-1]
@@ -36,7 +37,7 @@ class ScalarMix(nn.Module):
     """A weighted mean of the layers, times γ.
 
     `mix` is "learned" (the paper's), "last", "average" or "layer:j"; γ is learned in each of them, because without it,
-    the paper's appendix says, the last layer alone hurts. `weights` starts the learned ones at given shares,
+    the paper's appendix says, the last layer alone hurts. `weights` are initial values of the learned weights,
     `layer_norm` is None, "token" or "bilm-tf", `l2` is the λ of the penalty on the raw scalars s.
     """
 
@@ -68,11 +69,11 @@ class ScalarMix(nn.Module):
 
     @property
     def weights(self) -> Tensor:
-        """Each layer's share, (L+1,): they sum to one."""
+        """Weight of each layer, (L+1,); they sum to one."""
         return torch.softmax(self.scalars, dim=0) if self.scalars is not None else self.fixed
 
     def penalty(self) -> Tensor:
-        """λ Σ s², to be added to the task's loss: large λ pulls the mix to an average."""
+        """Return λ Σ s², to be added to the task's loss: a large λ pulls the mix towards the average."""
         return self.gamma.new_zeros(()) if self.scalars is None else self.coefficient * self.scalars.square().sum()
 
     def forward(self, layers: Layers) -> Tensor:
@@ -86,13 +87,13 @@ class ScalarMix(nn.Module):
             return self.gamma * torch.einsum("l,lbtd->btd", self.weights.to(activations.dtype), activations)
 
     def extra_repr(self) -> str:
-        """The shares, as `print(mix)` shows them."""
+        """Return the weights, for `print(mix)`."""
         shares = ", ".join(f"{share:.3f}" for share in self.weights.tolist())
         return f"{self.mix}: [{shares}] × {self.gamma.item():.3f}"
 
 
 def _scalars_of(weights: Sequence[float] | None, n_layers: int) -> Tensor:
-    """The scalars whose softmax are these shares."""
+    """Return the scalars whose softmax gives these weights."""
     if weights is None:
         return torch.zeros(n_layers)
     if len(weights) != n_layers or min(weights) <= 0:

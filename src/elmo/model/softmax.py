@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 28}  # elements of (tokens, words) that exist at a time
+SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 28}  # elements of (tokens, words) in memory at a time
 
 
 class Softmax(nn.Module):
-    """Scores of V words. One that shares the word table's weight has only its bias."""
+    """The output layer over V words. A softmax that shares the word table's weight has only a bias."""
 
     def __init__(self, n_words: int, dim: int, shared: bool = False) -> None:
         super().__init__()
@@ -18,7 +18,7 @@ class Softmax(nn.Module):
 
     @torch.no_grad()
     def initialize(self) -> None:
-        """The original's initial values."""
+        """Set the original's initial values."""
         if self.weight is not None:
             self.weight.normal_(0.0, self.weight.shape[1] ** -0.5)
         self.bias.zero_()
@@ -26,7 +26,7 @@ class Softmax(nn.Module):
 
 @torch.no_grad()
 def log_probabilities(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """log p of each target (N,) under all V words: hidden (N, D), weight (V, D), bias (V,)."""
+    """Return log p of each target (N,) among all V words: hidden (N, D), weight (V, D), bias (V,)."""
     parts = []
     step = tokens_at_once(hidden, len(weight))
     for h, target in zip(torch.split(hidden, step), torch.split(targets, step), strict=True):
@@ -36,5 +36,5 @@ def log_probabilities(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Ten
 
 
 def tokens_at_once(hidden: Tensor, n_words: int) -> int:
-    """How many tokens may have their scores of all words in memory."""
+    """Return the number of tokens whose scores of all words may be in memory at a time."""
     return max(SCORES_AT_ONCE.get(hidden.device.type, SCORES_AT_ONCE["cpu"]) // n_words, 1)

@@ -1,1 +1,1 @@
-"""TEXT ─▶ CHARACTER IDS: tokens, characters, vocabulary, batches. Knows nothing of PyTorch."""
+"""TEXT ─▶ CHARACTER IDS: tokens, characters, vocabulary, batches. This package does not use PyTorch."""

@@ -1,6 +1,6 @@
-"""SENTENCES ─▶ BATCHES: a stream is read in windows, a window is sorted by length and cut by a budget of tokens.
+"""SENTENCES ─▶ BATCHES: a stream is read in windows; a window is sorted by length and cut by a budget of tokens.
 
-Sentences of one length run together, so nearly every row of every matrix product is a real token.
+Sentences of similar length are computed together, so that nearly every row of every matrix product is a real token.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,12 +12,12 @@ Sentence = TypeVar("Sentence", bound=Sequence[str])
 
 
 def windows(sentences: Iterable[Sentence], tokens: int) -> Iterator[list[Sentence]]:
-    """Consecutive sentences of at least `tokens` tokens in all: what is sorted, and in memory."""
+    """Group consecutive sentences into windows of at least `tokens` tokens: these are in memory, and sorted."""
     window: list[Sentence] = []
     size = 0
     for sentence in sentences:
         window.append(sentence)
-        size += max(len(sentence), 1)  # blank lines fill a window too
+        size += max(len(sentence), 1)  # an empty sentence counts too, so that a window ends
         if size >= tokens:
             yield window
             window, size = [], 0
@@ -26,16 +26,16 @@ def windows(sentences: Iterable[Sentence], tokens: int) -> Iterator[list[Sentenc
 
 
 def consecutive(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """The items as they come, `size` at a time."""
+    """Group the items in their order, `size` at a time."""
     stream = iter(items)
     while batch := list(islice(stream, size)):
         yield batch
 
 
 def by_length(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Rows of a window in batches of at most `budget` tokens, longest sentences first.
+    """Divide the rows of a window into batches of at most `budget` tokens, longest sentences first.
 
-    A sentence longer than the budget is a batch of its own; one without tokens is in no batch.
+    A sentence longer than the budget is a batch of its own; a sentence without tokens is in no batch.
     """
     batches: list[list[int]] = []
     room = 0

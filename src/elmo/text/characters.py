@@ -1,9 +1,12 @@
-"""WORDS ─▶ CHARACTER IDS: a word is its UTF-8 bytes between two marks.
+"""WORDS ─▶ CHARACTER IDS: the UTF-8 bytes of a word between two marks.
 
     "hi"  ─▶  258+1, 'h'+1, 'i'+1, 259+1, 260+1, 260+1, …        (C ids)
 
-Every id is shifted by one, so that 0 is left to mean "no token here": the ids bilm-tf's Batcher and AllenNLP's
-`batch_to_ids` give. Bytes are 1–256; the five marks follow.
+Every id is shifted by one, so that 0 means "no token", as in bilm-tf's Batcher and AllenNLP's `batch_to_ids`. Bytes are
+1–256; the five marks follow.
+
+A token that is spelled `<S>` or `</S>` in a user's text gets the ids of the boundary, as in both of them. It is a token
+like any other: it does not end the sentence, and it has a vector. `elmo prepare` counts it as `<UNK>`.
 """
 
 from collections.abc import Sequence
@@ -20,7 +23,7 @@ PADDING_ID = 261
 
 
 def word_ids(words: Sequence[str], max_characters: int) -> npt.NDArray[np.int64]:
-    """Character ids of each word, (N, C). A longer word is cut at the byte, even inside a character."""
+    """Return the character ids of each word, (N, C). A longer word is cut after C − 2 bytes."""
     ids = np.full((len(words), max_characters), PADDING_ID, dtype=np.int64)
     for row, word in zip(ids, words, strict=True):
         row[0] = BEGIN_WORD_ID
@@ -32,9 +35,9 @@ def word_ids(words: Sequence[str], max_characters: int) -> npt.NDArray[np.int64]
             row[1] = END_SENTENCE_ID
         else:
             # A lone surrogate has no bytes; bilm-tf leaves it out.
-            spelled = word.encode("utf-8", "ignore")[: max_characters - 2]
-            end = 1 + len(spelled)
-            row[1:end] = np.frombuffer(spelled, dtype=np.uint8)
+            characters = word.encode("utf-8", "ignore")[: max_characters - 2]
+            end = 1 + len(characters)
+            row[1:end] = np.frombuffer(characters, dtype=np.uint8)
             row[1:end] += 1
         row[end] = END_WORD_ID
     return ids
@@ -43,20 +46,20 @@ def word_ids(words: Sequence[str], max_characters: int) -> npt.NDArray[np.int64]
 def word_ids_from_bytes(
     text: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], max_characters: int
 ) -> npt.NDArray[np.int16]:
-    """`word_ids` of words that lie in one long text of UTF-8 bytes, without looking at them one by one."""
+    """Compute `word_ids` of words in one long array of UTF-8 bytes, all at once; boundaries are not treated."""
     ids = np.full((len(starts), max_characters), PADDING_ID, dtype=np.int16)
     ends = np.minimum(lengths, max_characters - 2)
     places = np.arange(int(ends.max(initial=0)))
-    spelled = places < ends[:, None]
-    at = np.where(spelled, starts[:, None] + places, 0)
-    ids[:, 1 : len(places) + 1][spelled] = text[at[spelled]] + np.int16(1)
+    inside = places < ends[:, None]
+    at = np.where(inside, starts[:, None] + places, 0)
+    ids[:, 1 : len(places) + 1][inside] = text[at[inside]] + np.int16(1)
     ids[:, 0] = BEGIN_WORD_ID
     ids[np.arange(len(ids)), ends + 1] = END_WORD_ID
     return ids
 
 
 def sentence_ids(sentences: Sequence[Sequence[str]], max_characters: int) -> npt.NDArray[np.int64]:
-    """Character ids of sentences with their boundaries, (B, T, C); rows of zeros where there is no token."""
+    """Return the character ids of sentences with boundaries, (B, T, C); rows of zeros where there is no token."""
     longest = max((len(sentence) for sentence in sentences), default=0) + 2
     ids = np.full((len(sentences), longest, max_characters), NO_TOKEN, dtype=np.int64)
     for row, sentence in zip(ids, sentences, strict=True):

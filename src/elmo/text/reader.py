@@ -1,8 +1,8 @@
 """FILES ─▶ LINES: plain and compressed text, JSON lines and Parquet.
 
-`read_lines` gives the lines of one text file. `pieces` and `lines` are for corpora: one process reads the files in
+`read_lines` yields the lines of one text file. `pieces` and `lines` are for corpora: one process reads the files in
 pieces of complete lines, any process decodes a piece, and a file of any size needs a few megabytes of memory. Where a
-piece ends depends on the bytes alone.
+piece ends depends only on the bytes.
 """
 
 import bz2
@@ -22,15 +22,15 @@ from elmo.errors import DataError, ElmoError
 
 PIECE_BYTES = 8 << 20
 LONGEST_LINE = 1_000_000
-LONGEST_READ = 64 << 20  # bytes in a line for `read_lines`: a longer one would fill the memory before anybody sees it
+LONGEST_READ = 64 << 20  # bytes of a line for `read_lines`: a longer one would fill the memory before it is refused
 STDIN = "-"
 COMPRESSED = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": None}
 
 _CHUNK = 1 << 20
-_ZSTD_CHUNK = 1 << 16  # compressed bytes decompressed at a time
+_ZSTD_CHUNK = 1 << 16  # compressed bytes per call of the decompressor
 _UNPACK = "decompress the file first, or give its name the ending {}"
 _CONVERT = "convert the file first, e.g. with iconv -f {} -t UTF-8"
-_NOT_TEXT = {  # what the first bytes of a file say, and what to do
+_NOT_TEXT = {  # first bytes of a file: its format, and what to do
     b"\x1f\x8b": ("compressed with gzip", _UNPACK.format(".gz")),
     b"\xfd7zXZ\0": ("compressed with xz", _UNPACK.format(".xz")),
     b"\x28\xb5\x2f\xfd": ("compressed with zstd", _UNPACK.format(".zst")),
@@ -41,20 +41,20 @@ _NOT_TEXT = {  # what the first bytes of a file say, and what to do
     b"\xff\xfe": ("UTF-16", _CONVERT.format("UTF-16")),
     b"\xfe\xff": ("UTF-16", _CONVERT.format("UTF-16")),
 }
-_BZIP2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")  # the three letters alone could be text
+_BZIP2 = re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")  # "BZh" alone could be text
 
 
 def read_lines(name: str | Path) -> Iterator[tuple[int, str]]:
-    """Read a text file: the number of each line, from 1, and its text without the line end.
+    """Read a text file; yield the number of each line, from 1, and its text without the line end.
 
-    The file may be compressed (.gz, .xz, .bz2, .zst); "-" is standard input. It is opened at once: a file that cannot
-    be read is refused here, not at the first line.
+    The file may be compressed (.gz, .xz, .bz2, .zst); "-" is standard input. It is opened at once, so that a file that
+    cannot be read is refused here, not at the first line.
     """
     return iter(Lines(name))
 
 
 class Lines:
-    """The lines of one text file, as `read_lines` gives them, and how many bytes of the file have been read."""
+    """The lines of one text file, as `read_lines` yields them, and the number of bytes read so far."""
 
     def __init__(self, name: str | Path) -> None:
         self.name = str(name)
@@ -72,7 +72,7 @@ class Lines:
             number, start, rest = 0, 0, bytearray()
             for chunk in _chunks(self.name, file):
                 end = file.tell() if self.size else 0
-                done = 0  # bytes of the chunk that have been given back; a compressed one is fewer bytes on the disk
+                done = 0  # bytes of the chunk that have been yielded, decompressed
                 *complete, last = chunk.split(b"\n")
                 for line in complete:
                     number, done = number + 1, done + len(line) + 1
@@ -165,7 +165,7 @@ def place(name: str, number: int) -> str:
 
 
 def _decode(name: str, number: int, line: bytes) -> str:
-    """The text of a line, without its line end, and without a byte-order mark if it is the first."""
+    """Decode a line, without its line end, and without the byte-order mark of the first line."""
     line = line.removesuffix(b"\r")
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -180,7 +180,7 @@ def _shown(name: str) -> str:
 
 
 def _kind(name: str) -> str:
-    """The ending that tells how to read a file, without that of a compression."""
+    """Return the suffix that says how to read a file, without the suffix of a compression."""
     path = Path(name)
     return path.with_suffix("").suffix if path.suffix in COMPRESSED else path.suffix
 
@@ -195,14 +195,14 @@ def _open(name: str) -> IO[bytes]:
 
 
 def _chunks(name: str, file: IO[bytes]) -> Iterator[bytes]:
-    """The bytes of a file, decompressed."""
+    """Yield the bytes of a file, decompressed."""
     suffix, shown = Path(name).suffix, _shown(name)
     try:
         if suffix == ".zst":
             yield from _zstd(name, file)
             return
         opened = COMPRESSED.get(suffix)
-        # A pipe is read as its lines come (read1); a decompressor gives more at once with read.
+        # read1 returns the lines of a pipe as they come; a decompressor returns more at once with read.
         read: Any = opened(file).read if opened else getattr(file, "read1", file.read)
         chunk = read(_CHUNK)
         _refuse_other_formats(shown, chunk)
@@ -210,7 +210,7 @@ def _chunks(name: str, file: IO[bytes]) -> Iterator[bytes]:
             yield chunk
             chunk = read(_CHUNK)
     except EOFError:
-        raise DataError(f"{shown}: ends in the middle; fetch the file again") from None
+        raise DataError(f"{shown}: is cut short; fetch the file again") from None
     except (OSError, zlib.error, lzma.LZMAError) as error:
         if getattr(error, "errno", None) is not None:
             raise DataError(f"{shown}: cannot be read ({error.strerror})") from None  # type: ignore[union-attr]
@@ -218,7 +218,7 @@ def _chunks(name: str, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _refuse_other_formats(shown: str, head: bytes) -> None:
-    """Say what a file is that is not UTF-8 text: its first line would be called bad UTF-8 otherwise."""
+    """Refuse a file of another format by its name; otherwise its first line would be reported as bad UTF-8."""
     found = next((what for magic, what in _NOT_TEXT.items() if head.startswith(magic)), None)
     if _BZIP2.match(head):
         found = ("compressed with bzip2", _UNPACK.format(".bz2"))
@@ -231,7 +231,7 @@ def _zstd(name: str, file: IO[bytes]) -> Iterator[bytes]:
         import zstandard
     except ImportError:
         raise ElmoError(f"{name}: .zst files need zstandard: pip install 'elmo-torch[zstd]'") from None
-    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)  # what `zstd --long=31` may write
+    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)  # the largest that `zstd --long=31` writes
     frame = None
     try:
         while chunk := file.read(_ZSTD_CHUNK):
@@ -247,7 +247,7 @@ def _zstd(name: str, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _cut(name: str, chunks: Iterator[bytes], longest: int, size: int) -> Iterator[bytes]:
-    """Pieces that end with a line: the last one that ends within `size` bytes, else the first one."""
+    """Cut into pieces of complete lines: up to the last line end within `size` bytes, else the first one after it."""
     buffer = bytearray()
     line = 1
     for chunk in chunks:
@@ -283,7 +283,7 @@ def _too_long(where: str, size: int, longest: int) -> DataError:
 
 
 def _text_of(line: str, field: str, where: str) -> str:
-    """The text in a JSON object; empty if it is null."""
+    """Return the text in a JSON object; empty if it is null."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -295,11 +295,11 @@ def _text_of(line: str, field: str, where: str) -> str:
     text = found[field]
     if not isinstance(text, str | None):
         raise DataError(f"{where}: the field {field!r} contains {type(text).__name__}; expected text")
-    return (text or "").encode("utf-8", "ignore").decode("utf-8")  # half a surrogate pair is not a character
+    return (text or "").encode("utf-8", "ignore").decode("utf-8")  # drop lone surrogates
 
 
 def _rows(name: str, file: IO[bytes], field: str, size: int) -> Iterator[bytes]:
-    """The rows of a Parquet file as JSON lines: one way to read documents, and they may hold line ends."""
+    """Yield the rows of a Parquet file as JSON lines, so that documents with line ends stay together."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as parquet

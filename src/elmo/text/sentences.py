@@ -1,9 +1,9 @@
 """RAW TEXT ─▶ SENTENCES, by the rules of Moses' splitter, with its English list of abbreviations.
 
-A sentence ends at `.` `?` `!` or `…` and closing quotes and brackets, before white space and something that is not in
-lower case. A full stop does not end it after an initial (J. Smith), an abbreviation (Mr. Smith, No. 5), capitals with
-full stops between them (the U.S. Army), or a number that opens it (2. Results). A doubtful stop ends nothing: two
-sentences read as one do less harm than a sentence cut in half.
+A sentence ends at `.` `?` `!` or `…` with closing quotes and brackets, before white space and a character that is not
+in lower case. A full stop does not end it after an initial (J. Smith), an abbreviation (Mr. Smith, No. 5), capitals
+with full stops between them (the U.S. Army), or a number at its beginning (2. Results). In doubt the text is not split:
+two sentences joined do less harm than a sentence cut in half.
 """
 
 import re
@@ -12,13 +12,13 @@ from functools import lru_cache
 from sacremoses.corpus import NonbreakingPrefixes
 
 _OPENING = "\"'`“‘„«([¿¡"
-# Possessive (++) and from the beginning of a run of marks only: a line of a million dots takes no longer than others.
+# Possessive (++), and only from the first of several marks: a line of a million dots takes no longer than others.
 _STOP = re.compile(
     r"""(?<![.?!…]) (?P<mark>[.?!…]++) ["'”’»)\]]*+ \s++ (?= ["'`“‘„«(\[¿¡]*+ (?P<following>\w) )""",
     re.VERBOSE,
 )
 _NUMERIC_ONLY = " #NUMERIC_ONLY#"
-# What we missed in Moses' list.
+# Missing in Moses' list.
 _ALWAYS = frozenset({"cf", "Mt", "Sept"})
 _BEFORE_NUMBERS = frozenset({"al", "Ch", "ch", "Fig", "fig", "Figs", "figs", "Sec", "sec", "Vol", "vol"})
 _LONGEST = 40  # no abbreviation is longer
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[0-9.]+|[IVXLC]+")
 
 
 def split(text: str) -> list[str]:
-    """The sentences of a text, without the white space between them."""
+    """Split a text into sentences, without the white space between them."""
     text = text.strip()
     sentences = []
     start = 0
@@ -59,7 +59,7 @@ def _ends(text: str, start: int, stop: re.Match[str]) -> bool:
 
 @lru_cache(maxsize=1)
 def _abbreviations() -> tuple[frozenset[str], frozenset[str]]:
-    """Those that never end a sentence, and those that do not before a number."""
+    """Return the abbreviations that never end a sentence, and those that do not before a number."""
     listed = list(NonbreakingPrefixes().words("en"))
     numeric = {entry.removesuffix(_NUMERIC_ONLY) for entry in listed if entry.endswith(_NUMERIC_ONLY)}
     return _ALWAYS | frozenset(listed), _BEFORE_NUMBERS | numeric

@@ -1,6 +1,6 @@
-"""A TOKENIZER'S NAME ─▶ A FUNCTION: `moses`, `whitespace`, or `PATH:FUNC`, one of the user's own.
+"""NAME OF A TOKENIZER ─▶ A FUNCTION: `moses`, `whitespace`, or `PATH:FUNC`, a function of the user.
 
-A name can be written into a file and sent to another process; a function cannot.
+A name can be written to a file and sent to another process; a function cannot.
 """
 
 import importlib.util
@@ -15,7 +15,7 @@ NAMES = ("moses", "whitespace")
 
 
 def tokenizer(name: str) -> Tokenizer:
-    """The function that a name means: it takes a sentence and gives its tokens."""
+    """Return the tokenizer of that name, a function from a sentence to its tokens."""
     if name == "moses":
         from elmo.text.tokens import words
 
@@ -29,7 +29,7 @@ def tokenizer(name: str) -> Tokenizer:
 
 
 def source(name: str) -> Path | None:
-    """The file of a tokenizer that is the user's own."""
+    """Return the file of a user's tokenizer, PATH of `PATH:FUNC`; None for other names."""
     path = name.rpartition(":")[0]
     return Path(path) if path.endswith(".py") else None
 

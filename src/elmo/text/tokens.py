@@ -1,11 +1,11 @@
-"""RAW TEXT ─▶ TOKENS, Moses-style: the tokenisation of the corpora the published models were trained on.
+"""RAW TEXT ─▶ TOKENS by the rules of Moses, as in the corpora that the published models were trained on.
 
-Nothing is escaped, lower-cased or normalised, so every token is a piece of the text and knows where it stood.
+Nothing is escaped, lower-cased or normalized, so every token is a piece of the text and has character offsets.
 
-Moses' rules look at most one character beyond a stretch of non-space. So sacremoses is asked once per stretch (and
-what follows it), the answer is remembered, and a plain ASCII word needs no answer at all: several times as fast as
-asking it sentence by sentence, and the offsets come for free. One difference: of two apostrophes around a space, as in
-"5' '10", Moses leaves the second on its word, because its rules cannot use that space twice; here both are split off.
+Moses' rules look at most one character beyond a stretch of non-space characters. So sacremoses is called once for each
+distinct stretch (and the kind of character after it), its result is cached, and an ASCII word needs no call: several
+times as fast as a call for each sentence, and the offsets follow. One difference: of two apostrophes around a space, as
+in "5' '10", Moses leaves the second on its word, because its rules cannot use that space twice; here both are split.
 """
 
 import re
@@ -30,12 +30,12 @@ class Token(NamedTuple):
 
 
 def words(text: str) -> list[str]:
-    """The tokens of a raw text, as strings."""
+    """Tokenize a raw text; return strings."""
     return [piece for _, pieces in _stretches(text) for piece in pieces]
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of a raw text, with the character offsets they have in it."""
+    """Tokenize a raw text; return tokens with their character offsets."""
     tokens: list[Token] = []
     for start, pieces in _stretches(text):
         for piece in pieces:
@@ -45,7 +45,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _stretches(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Where each stretch of non-space begins, and its tokens."""
+    """Yield the start of each stretch of non-space characters, and its tokens."""
     stretches = [(match.start(), match.group()) for match in _STRETCH.finditer(text)]
     last = len(stretches) - 1
     for row, (start, stretch) in enumerate(stretches):
@@ -56,7 +56,7 @@ def _stretches(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 def _kind(character: str) -> str:
-    """What a full stop before this character depends on: lower case, a digit, or neither; as an example of it."""
+    """Return an example of the character's kind: lower case, digit, or neither. A full stop before it depends on it."""
     return "a" if character.islower() else "1" if character in "0123456789" else "A"
 
 
@@ -67,9 +67,9 @@ def _moses() -> MosesTokenizer:
 
 @lru_cache(maxsize=65536)
 def _split(stretch: str, first: bool, following: str) -> tuple[str, ...]:
-    """The tokens of a stretch that begins the text or not, before one that begins like `following` ("" at the end)."""
+    """Tokenize a stretch, `first` in the text or not, before one that begins like `following` ("" at the end)."""
     context = ("" if first else "a ") + stretch + (f" {following}" if following else "")
     tokens = _moses().tokenize(context, escape=False)
     pieces = tuple(tokens[0 if first else 1 : -1 if following else None])
-    # Moses writes "DOTMULTI" for dots while it works; a text with that word in it is not split.
+    # Moses uses "DOTMULTI" as a placeholder for dots; a stretch with that word in it is not split.
     return pieces if "".join(pieces) == stretch else (stretch,)

@@ -1,6 +1,6 @@
-"""VOCABULARY FILE ◀─▶ WORD IDS, in bilm-tf's format: one word a line, `<S>`, `</S>`, `<UNK>`, then by falling count.
+"""VOCABULARY FILE ◀─▶ WORD IDS, in bilm-tf's format: a word per line, `<S>`, `</S>`, `<UNK>`, then by descending count.
 
-Word ids are shifted by one, like character ids: 0 means "no token here", the first line is 1.
+Word ids are shifted by one, like character ids: 0 means "no token", the first line is 1.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ SPECIAL = (BEGIN_SENTENCE, END_SENTENCE, UNKNOWN)
 
 
 class Vocabulary:
-    """The words of a file in its order, and their ids."""
+    """The words of a vocabulary file, in its order, and their ids."""
 
     def __init__(self, words: Iterable[str], where: str = "vocabulary") -> None:
         self.words: list[str] = list(words)
@@ -31,16 +31,16 @@ class Vocabulary:
             )
         if len(self._ids) < len(self.words):
             twice = next(word for row, word in enumerate(self.words) if self._ids[word] != row + 1)
-            raise DataError(f"{where}: {twice!r} is there more than once; each word needs one line")
+            raise DataError(f"{where}: {twice!r} is there more than once; expected one line for each word")
 
     @classmethod
     def read(cls, path: Path) -> "Vocabulary":
         """Read a vocabulary file, one word per line; it may be compressed."""
-        # A blank line in the middle is a row too, as in bilm-tf: the tables go by line.
+        # A blank line is a row too, as in bilm-tf: word ids are line numbers.
         return cls((line.strip() for _, line in read_lines(path)), where=str(path))
 
     def write(self, path: Path) -> None:
-        """Write one word a line."""
+        """Write one word per line."""
         path.write_text("".join(f"{word}\n" for word in self.words), encoding="utf-8")
 
     def __len__(self) -> int:
@@ -50,6 +50,6 @@ class Vocabulary:
         return word in self._ids
 
     def ids(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Ids of the words, (N,); an unknown word has the id of `<UNK>`."""
+        """Return the ids of the words, (N,); an unknown word has the id of `<UNK>`."""
         unknown = self._ids[UNKNOWN]
         return np.fromiter((self._ids.get(word, unknown) for word in words), dtype=np.int64, count=len(words))

@@ -26,7 +26,8 @@ def text_output(output: str | Path | None) -> Iterator[IO[str]]:
             yield sys.stdout
             sys.stdout.flush()
         except OSError as error:
-            if error.filename is not None or isinstance(error, BrokenPipeError):  # of another file; nobody reads on
+            # An error of another file, or of a pipe whose reader has ended: not ours to report.
+            if error.filename is not None or isinstance(error, BrokenPipeError):
                 raise
             raise DataError(f"standard output: cannot be written ({error.strerror})") from error
         return

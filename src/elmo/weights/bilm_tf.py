@@ -1,9 +1,9 @@
 """PUBLISHED FILES ◀─▶ MODEL: bilm-tf's options.json + HDF5, and its token-embedding file.
 
-Every quirk of that format lives here and nowhere else:
-- gates stand in TensorFlow's order i, j, f, o (j the candidate); ours is i, f, o, j;
-- `W_0` is `[x; h] ─▶ gates`, inputs' and state's weights in one matrix; each direction has its own;
-- embeddings have no row for "no token"; ours have one of zeros in front;
+Every peculiarity of that format is handled here and nowhere else:
+- gates are in TensorFlow's order i, j, f, o (j is the candidate); ours is i, f, o, j;
+- `W_0` is `[x; h] ─▶ gates`, with the weights of inputs and state in one matrix; each direction has its own;
+- embeddings have no row for "no token"; ours have a first row of zeros;
 - `n_characters` is 261 in training files and 262 in prediction files, for the same 261 rows: the array decides.
 """
 
@@ -31,12 +31,12 @@ TO_THEIRS = (0, 3, 1, 2)
 
 
 def read(options: Path, weights: Path, embedding: Path | None = None) -> BiLM:
-    """Read a model; with a token-embedding file, words enter by their row in it instead of by their characters."""
+    """Read a model; with a token-embedding file, words are looked up in it instead of being read as characters."""
     config = read_options(options)
     with _File(weights) as file:
         if embedding is None and config.char_cnn is not None:
             rows = file.rows("char_embed")
-            if rows not in (261, 262):  # some trained with n_characters set to 262: their last row was never used
+            if rows not in (261, 262):  # some were trained with n_characters = 262; their last row was never used
                 raise WeightsError(f"{weights}: 'char_embed' has {rows} rows; expected 261 (256 bytes and 5 marks)")
             config = replace(config, char_cnn=replace(config.char_cnn, n_characters=rows))
             tensors = dict(_tensors(file, config))
@@ -55,7 +55,7 @@ def read(options: Path, weights: Path, embedding: Path | None = None) -> BiLM:
 
 
 def write(bilm: BiLM, options: Path, weights: Path) -> None:
-    """Write both files, so that bilm-tf, AllenNLP and simple_elmo load them. The softmax has no place in them."""
+    """Write both files, which bilm-tf, AllenNLP and simple_elmo can load. They cannot store a softmax."""
     tensors = {name: tensor.detach().float().cpu().numpy() for name, tensor in bilm.state_dict().items()}
     with replacing(weights) as path, new_hdf5(path) as file:
         for name, array in _arrays(bilm.config, tensors):
@@ -71,7 +71,7 @@ def write_token_embeddings(vectors: npt.NDArray[np.floating[Any]], path: Path) -
 
 
 def read_options(path: Path) -> BiLMConfig:
-    """Read options.json. `n_characters` is left to the array."""
+    """Read options.json. `n_characters` is taken from the array instead."""
     options = read_json(path)
     try:
         lstm, cnn = options["lstm"], options.get("char_cnn")
@@ -105,7 +105,7 @@ def read_options(path: Path) -> BiLMConfig:
 
 
 def options_of(config: BiLMConfig) -> dict[str, Any]:
-    """The options.json of a prediction file."""
+    """Return the options.json of a prediction file."""
     lstm, cnn = config.lstm, config.char_cnn
     options: dict[str, Any] = {
         "lstm": {
@@ -126,16 +126,16 @@ def options_of(config: BiLMConfig) -> dict[str, Any]:
         "embedding": {"dim": cnn.embedding_dim},
         "filters": [list(pair) for pair in cnn.filters],
         "max_characters_per_token": cnn.max_characters_per_token,
-        "n_characters": 262,  # what bilm-tf asks of prediction files, and nothing else
+        "n_characters": 262,  # bilm-tf accepts no other value in prediction files
         "n_highway": cnn.n_highway,
     }
     if not cnn.n_highway:
-        del options["char_cnn"]["n_highway"]  # bilm-tf reads its presence, not its value
+        del options["char_cnn"]["n_highway"]  # bilm-tf checks its presence, not its value
     return options
 
 
 def _tensors(file: "_File", config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
-    """Our parameters, made from the file's datasets."""
+    """Yield our parameters, converted from the file's datasets."""
     cnn, dim = config.char_cnn, config.lstm.projection_dim
     assert cnn is not None
     n_filters = cnn.n_filters
@@ -173,7 +173,7 @@ def _lstm_tensors(file: "_File", config: BiLMConfig) -> Iterator[tuple[str, Tens
 
 
 def _arrays(config: BiLMConfig, ours: Mapping[str, npt.NDArray[np.float32]]) -> Iterator[tuple[str, Any]]:
-    """The file's datasets, made from our parameters: `_tensors` backwards."""
+    """Yield the file's datasets, converted from our parameters: the inverse of `_tensors`."""
     cnn = config.char_cnn
     encoder = "token_encoder"
     yield ("char_embed" if cnn is not None else "embedding"), ours[f"{encoder}.embedding"][1:]
@@ -208,7 +208,7 @@ def _cell(direction: int, layer: int) -> str:
 
 
 def _permuted(array: npt.NDArray[np.float32], order: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    """The four gates, side by side in the last axis, in another order."""
+    """Reorder the four gates, which are side by side in the last axis."""
     gates = np.split(array, 4, axis=-1)
     return np.concatenate([gates[k] for k in order], axis=-1)
 
@@ -238,14 +238,14 @@ class _File:
         self._file.close()
 
     def rows(self, name: str) -> int:
-        """The rows of a matrix."""
+        """Return the number of rows of a matrix."""
         shape: tuple[int, ...] = self._dataset(name).shape
         if len(shape) != 2:
-            raise WeightsError(f"{self.path}: {name!r} has shape {shape}; expected a matrix, one row each")
+            raise WeightsError(f"{self.path}: {name!r} has shape {shape}; expected a matrix")
         return shape[0]
 
     def array(self, name: str, *shape: int, because: str = "options.json") -> npt.NDArray[np.float32]:
-        """An array of this shape, which `because` asks for."""
+        """Read an array of this shape; `because` says what requires it."""
         dataset = self._dataset(name)
         self._read.add(name)
         if dataset.shape != shape:
@@ -259,11 +259,11 @@ class _File:
             raise WeightsError(f"{self.path}: {name!r} cannot be read; the file is damaged. Get it again") from None
         with np.errstate(invalid="ignore"):
             if not np.isfinite(array.sum(dtype=np.float64)):
-                raise WeightsError(f"{self.path}: {name!r} holds NaN or infinity; the weights are damaged")
+                raise WeightsError(f"{self.path}: {name!r} contains NaN or infinity; the weights are damaged")
         return array
 
     def refuse_unread(self, prefixes: tuple[str, ...]) -> None:
-        """A layer or a highway that the options do not mention would be left out in silence."""
+        """Refuse a layer or a highway that the options do not mention, instead of ignoring it silently."""
         names: list[str] = []
         self._file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
         unread = sorted(name for name in names if name.startswith(prefixes) and name not in self._read)

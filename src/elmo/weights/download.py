@@ -1,9 +1,8 @@
-"""AN ADDRESS ─▶ A COMPLETE FILE ON DISK, or an error of one line.
+"""URL ─▶ A COMPLETE FILE ON THE DISK, or an error of one line.
 
 The published files have no known checksums. So the checksum of the first download is stored, and a file that has
-changed since is refused.
-Beside `weights.hdf5` there may be `weights.hdf5.part` (the bytes so far), `.part.json` (what they are the beginning
-of) and `.sha256.json` (the record of the first download).
+changed since is refused. Beside `weights.hdf5` there may be `weights.hdf5.part` (the bytes so far), `.part.json` (the
+version they belong to) and `.sha256.json` (the record of the first download).
 """
 
 import contextlib
@@ -25,16 +24,16 @@ from elmo.errors import DataError, WeightsError
 from elmo.files import locked
 
 DownloadProgress = Callable[[int, int | None], None]
-"""Called with the bytes on disk so far and the bytes in all (None where the server does not say)."""
+"""Called with the bytes on the disk so far and the total (None if the server does not say it)."""
 
-RETRIES = 4  # after the first attempt; each continues where the last one broke off
+RETRIES = 4  # after the first attempt; each continues where the last one ended
 BACKOFF = 1.0  # seconds before the first retry; the n-th waits n times as long
-TIMEOUT = 30.0  # seconds of silence before a connection counts as broken
+TIMEOUT = 30.0  # seconds without data before a connection counts as broken
 BLOCK = 1 << 18  # bytes read at a time
 
 
 class _TroubleError(Exception):
-    """One attempt failed; `again` says whether another one can help."""
+    """A failed attempt; `again` says whether another one can help."""
 
     def __init__(self, what: str, *, again: bool) -> None:
         super().__init__(what)
@@ -55,9 +54,10 @@ def offline() -> bool:
 
 
 def download(url: str, target: Path, *, progress: DownloadProgress | None = None) -> Path:
-    """Return `target`, downloaded from `url` unless it is there already, and the same file as at its first download.
+    """Download `url` to `target` unless it exists, and check that it is the same file as at its first download.
 
-    The file appears when it is complete. A download that broke off is resumed by the next call.
+    The file appears when it is complete. An interrupted download is resumed by the next call. If another process is
+    downloading it, this one waits. Returns `target`.
     """
     if not url.startswith(("http://", "https://")):
         raise WeightsError(f"{url}: not an address to download from; one begins with https:// or http://")
@@ -75,7 +75,7 @@ def download(url: str, target: Path, *, progress: DownloadProgress | None = None
                 if not target.exists():  # another process may have finished it while this one waited
                     _download(url, target, progress)
         _check(target, target, url)
-    except OSError as error:  # the network's were handled where they arise: this is the disk
+    except OSError as error:  # of the disk: errors of the network were handled below
         advice = "free some space" if error.errno == errno.ENOSPC else "make the folder readable and writable"
         raise WeightsError(
             f"{error.filename or target}: {error.strerror or error};"
@@ -85,7 +85,7 @@ def download(url: str, target: Path, *, progress: DownloadProgress | None = None
 
 
 def _download(url: str, target: Path, progress: DownloadProgress | None) -> None:
-    """Complete the part file and put it in place, unless it is another file than the first time."""
+    """Complete the part file and rename it to `target`, unless it differs from the first download."""
     part = _beside(target, ".part")
     for attempt in range(RETRIES + 1):
         time.sleep(BACKOFF * attempt)
@@ -99,7 +99,7 @@ def _download(url: str, target: Path, progress: DownloadProgress | None) -> None
             resume = f"{kept:,} bytes are kept and the same call resumes there" if kept else "try again later"
             raise WeightsError(f"{url}: {error}; {resume}, or put the file by hand at {target}") from error
     try:
-        _check(part, target, url)  # before the file is in place, so that nobody sees one that will be refused
+        _check(part, target, url)  # before it is renamed, so that a refused file is never visible
     except WeightsError:
         part.unlink()
         raise
@@ -108,7 +108,7 @@ def _download(url: str, target: Path, progress: DownloadProgress | None) -> None
 
 
 def _receive(url: str, part: Path, progress: DownloadProgress | None) -> None:
-    """Make one request and write what it gives to `part`; return when the file is complete."""
+    """Make one request and append its data to `part`; return when the file is complete."""
     had, same_as = _resumable(url, part)
     headers = {"Range": f"bytes={had}-", "If-Range": same_as} if had else {}
     with _open(url, headers, part) as response:
@@ -120,11 +120,11 @@ def _receive(url: str, part: Path, progress: DownloadProgress | None) -> None:
                 raise _TroubleError("the server continued another file than the one begun", again=True)
             total = int(span[2])
         elif response.status == 200:
-            had = 0  # the server knows no ranges, or the file has changed
+            had = 0  # the server does not support ranges, or the file has changed
         else:  # 202 "ask again later", 204 "empty": not the file
             raise _TroubleError(f"the server answered {response.status} {response.reason}", again=False)
         with part.open("ab" if had else "wb") as file:
-            if not had:  # only now that the old bytes are gone may the note speak of the new file
+            if not had:  # not before: the old note belongs to the old bytes, which are gone now
                 _write_json(_beside(part, ".json"), {"url": url, "if_range": _version(response)})
             if progress:
                 progress(had, total)
@@ -136,23 +136,23 @@ def _receive(url: str, part: Path, progress: DownloadProgress | None) -> None:
             os.fsync(file.fileno())
     size = part.stat().st_size
     if total is not None and size != total:
-        if size > total:  # two writers where locks do not work: nothing in it can be trusted
+        if size > total:  # two writers on a file system without locks: the data is useless
             part.unlink()
         raise _TroubleError(f"the connection broke off at {size:,} of {total:,} bytes", again=True)
 
 
 def _open(url: str, headers: dict[str, str], part: Path) -> http.client.HTTPResponse:
-    """Send the request; raise `_TroubleError` for whatever goes wrong."""
+    """Send the request; raise `_TroubleError` for any failure."""
     request = urllib.request.Request(url, headers={"User-Agent": "elmo-torch", **headers})
     try:
         response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416:  # nothing after the bytes we have: they are no beginning of what is there now
+        if error.code == 416:  # the file on the server is not longer than our part, so the part belongs to another one
             part.unlink()
         again = error.code >= 500 or error.code in (408, 416, 429)
         raise _TroubleError(f"the server answered {error.code} {error.reason}", again=again) from error
-    except urllib.error.URLError as error:  # never connected: worth waiting for only in the middle of a download
+    except urllib.error.URLError as error:  # no connection: a retry makes sense only in the middle of a download
         raise _TroubleError(f"cannot be reached ({error.reason})", again=bool(headers)) from error
     except (OSError, http.client.HTTPException) as error:
         raise _TroubleError(f"the connection broke off ({error or type(error).__name__})", again=True) from error
@@ -160,7 +160,7 @@ def _open(url: str, headers: dict[str, str], part: Path) -> http.client.HTTPResp
 
 
 def _read(response: http.client.HTTPResponse) -> bytes:
-    """Read one block. Apart, so that an OSError of the network is never taken for one of the disk."""
+    """Read one block. A separate function, so that an OSError of the network is not confused with one of the disk."""
     try:
         return response.read(BLOCK)
     except (OSError, http.client.HTTPException) as error:
@@ -168,7 +168,7 @@ def _read(response: http.client.HTTPResponse) -> bytes:
 
 
 def _resumable(url: str, part: Path) -> tuple[int, str]:
-    """Return how many bytes of `part` can be kept, and the version of the file they must belong to."""
+    """Return the number of bytes of `part` that can be kept, and the version of the file that they belong to."""
     note = _read_json(_beside(part, ".json"))
     if note.get("url") != url or not note.get("if_range") or not part.exists():
         return 0, ""
@@ -176,13 +176,13 @@ def _resumable(url: str, part: Path) -> tuple[int, str]:
 
 
 def _version(response: http.client.HTTPResponse) -> str:
-    """Return what tells this version of the file from another; If-Range takes no weak ETag (RFC 9110, 13.1.5)."""
+    """Return the identifier of this version of the file. If-Range allows no weak ETag (RFC 9110, 13.1.5)."""
     etag = response.headers.get("ETag", "")
     return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")
 
 
 def _check(file: Path, target: Path, url: str) -> None:
-    """Refuse `file` if `target` was another file at its first download; if this is the first time, remember it."""
+    """Refuse `file` if it differs from the first download of `target`; if it is the first one, store its checksum."""
     record = _beside(target, ".sha256.json")
     known, status = _read_json(record), file.stat()
     if known.get("size") == status.st_size and known.get("mtime_ns") == status.st_mtime_ns:
@@ -204,7 +204,7 @@ def _check(file: Path, target: Path, url: str) -> None:
     try:
         _write_json(record, {"sha256": found, "size": status.st_size, "url": url, "mtime_ns": status.st_mtime_ns})
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):  # a shared cache that is read-only still serves
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):  # a read-only shared cache is usable
             raise
 
 
@@ -213,7 +213,7 @@ def _beside(path: Path, suffix: str) -> Path:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return the object in `path`; empty if there is none, which means the same as nothing known."""
+    """Return the JSON object in `path`; empty if there is none."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""A CONFIG OR OPTIONS FILE ─▶ A DICTIONARY, safe to read from strangers: of bounded size and depth."""
+"""A CONFIG OR OPTIONS FILE ─▶ A DICTIONARY. Untrusted files are safe to read: size and depth are limited."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import Any
 
 from elmo.errors import WeightsError
 
-MAX_BYTES = 4 << 20  # those of models have a few hundred bytes
+MAX_BYTES = 4 << 20  # a model's config has a few hundred bytes
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
     try:
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)  # not its size on the disk: a device has none
+            data = file.read(MAX_BYTES + 1)  # st_size says nothing about a device
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror}); expected a JSON file") from None
     if len(data) > MAX_BYTES:

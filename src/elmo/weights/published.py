@@ -1,6 +1,6 @@
-"""The published models by name, and models on the Hugging Face Hub: a name goes in, paths of local files come out.
+"""NAME ─▶ LOCAL FILES: the published models, and models on the Hugging Face Hub. Files are downloaded, but not opened.
 
-The addresses are those of the authors' page. Nothing here opens the files.
+The addresses are those of the authors' page.
 """
 
 import difflib
@@ -13,7 +13,7 @@ from pathlib import Path
 from elmo.errors import ElmoError, WeightsError
 from elmo.weights.download import DownloadProgress, cache_folder, download, offline
 
-# What a model folder can consist of. No *.bin, *.pt or *.ckpt: a pickle can run code when it is read.
+# Files of a model folder. No *.bin, *.pt or *.ckpt: a pickle can run code when it is read.
 HUB_FILES = ["config.json", "*.safetensors", "vocabulary.txt", "options.json", "*.hdf5", "README.md"]
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
@@ -86,7 +86,7 @@ def fetch(name: str, progress: DownloadProgress | None = None) -> tuple[Path, Pa
 
 @contextmanager
 def _bar(name: str) -> Iterator[DownloadProgress]:
-    """A bar with the speed and the time left, shown on a terminal only."""
+    """Show a progress bar with the speed and the remaining time, on a terminal only."""
     from rich import progress
     from rich.console import Console
 
@@ -120,7 +120,7 @@ def fetch_hub(repo_id: str, revision: str | None = None) -> Path:
         folder = Path(
             snapshot_download(repo_id, revision=revision, allow_patterns=HUB_FILES, local_files_only=offline())
         )
-    # Its versions stand on requests, httpx and httpx2 in turn, whose errors share no root: none of them is ours.
+    # Its versions use requests, httpx or httpx2, whose errors have no common base class.
     except Exception as error:
         raise WeightsError(f"{repo_id} on the Hugging Face Hub: {_hub_trouble(error, repo_id, revision)}") from error
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.hdf5")):

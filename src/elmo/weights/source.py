@@ -1,8 +1,8 @@
 """A NAME ─▶ A MODEL: a folder, a zip of one, an HDF5 beside its options, a hub id, a published or a packaged name.
 
-Packaged names come first, so that they mean the same everywhere (a folder of that name is `./name`), then files and
-folders, then what must be downloaded. A name that looks like a path is never looked up on the Hugging Face Hub, where a
-stranger's model could have it; `hf:owner/name` always is. Nothing is ever unpickled.
+Packaged names come first, so that they mean the same everywhere (write `./name` for a folder of that name), then files
+and folders, then models to download. A name that looks like a path is never looked up on the Hugging Face Hub, where a
+stranger's model could have that name; `hf:owner/name` always is. Nothing is ever unpickled.
 """
 
 import errno
@@ -29,7 +29,7 @@ FILE_ENDINGS = (
 )
 MAX_VOCABULARY = 512 << 20  # bytes in a zip
 MAX_WEIGHTS = 16 << 30
-MAX_RATIO = 100  # of a file's size to its compressed size, above a size that does no harm
+MAX_RATIO = 100  # of a file's size to its compressed size, for files larger than UNSUSPICIOUS
 UNSUSPICIOUS = 64 << 20
 
 
@@ -109,29 +109,29 @@ def _exists(path: Path) -> bool:
 
 
 def _looks_like_a_path(name: str) -> bool:
-    """Whether `owner/name` is a file or folder that is missing: its folder exists, or it has the ending of a file."""
+    """Whether `owner/name` means a missing file or folder: its parent exists, or it has the suffix of a file."""
     return name.startswith((".", "/", "~")) or Path(name).parent.exists() or Path(name).suffix in FILE_ENDINGS
 
 
 def _hub_id(name: str) -> tuple[str, str | None]:
-    """`hf:owner/name`, or `hf:owner/name@revision`."""
+    """Parse `hf:owner/name` or `hf:owner/name@revision`."""
     repo_id, _, revision = name.removeprefix(HUB_PREFIX).partition("@")
     return repo_id, revision or None
 
 
 def _refuse_run(path: Path) -> None:
-    """A run's folder is easily taken for its model."""
+    """Refuse the folder of a run, which is easily confused with its model."""
     if (path / "run.json").exists() and (path / "model").is_dir() and not (path / folder.CONFIG).exists():
         raise WeightsError(f"{path}: is the folder of a training run; its model is {path / 'model'}")
 
 
 def packaged() -> list[str]:
-    """The names of the models in the package."""
+    """Return the names of the models in the package."""
     return sorted(path.name for path in PACKAGED.glob("*") if (path / folder.CONFIG).exists())
 
 
 def options_names(weights: Path) -> list[Path]:
-    """Where the options of a weights file may be: `x_weights.hdf5` has `x_options.json`, or plain `options.json`."""
+    """Return possible paths of the options of a weights file: `x_options.json` for `x_weights.hdf5`, `options.json`."""
     before, found, _ = weights.name.partition("weights")
     named = [weights.name.replace("weights", "options"), f"{before}options.json"] if found else []
     return [weights.with_name(name).with_suffix(".json") for name in [*named, "options.json"]]
@@ -178,7 +178,7 @@ def _is_zip(path: Path) -> bool:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[Path]:
-    """A temporary folder with the files of a zip that a model needs, and no others."""
+    """Unpack the files of a zip that a model needs into a temporary folder."""
     with tempfile.TemporaryDirectory() as temporary:
         name = "the zip"
         try:
@@ -186,7 +186,7 @@ def _unpacked(path: Path) -> Iterator[Path]:
                 wanted = _wanted(path, archive)
                 for base, member in wanted.items():
                     name = member.filename
-                    # zipfile stops at the size that the directory says.
+                    # zipfile stops at the size in the zip's directory.
                     with archive.open(member) as packed, (Path(temporary) / base).open("wb") as file:
                         shutil.copyfileobj(packed, file)
         except OSError as error:
@@ -201,13 +201,13 @@ def _unpacked(path: Path) -> Iterator[Path]:
 
 
 def _wanted(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The files of a zip that a model needs, by name; what would do harm is refused before anything is unpacked."""
+    """Return the files of a zip that a model needs, by name; refuse harmful ones before anything is unpacked."""
     wanted: dict[str, zipfile.ZipInfo] = {}
     for member in archive.infolist():
         base = Path(member.filename).name
         if base == "data.pkl":  # what torch.save writes
             raise _is_a_pickle(path)
-        if member.is_dir() or base.startswith("._") or (limit := _limit(base)) is None:  # ._: what a Mac adds
+        if member.is_dir() or base.startswith("._") or (limit := _limit(base)) is None:  # ._: added by macOS
             continue
         if base in wanted:
             raise WeightsError(f"{path}: contains more than one {base}; expected the zip of one model")
@@ -217,7 +217,7 @@ def _wanted(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 def _limit(base: str) -> int | None:
-    """The most bytes that a file of this name can have in a zip; None if a model does not need it."""
+    """Return the size limit of a file of this name in a zip; None if a model does not need it."""
     if base == folder.CONFIG or base.endswith("options.json"):
         return json_file.MAX_BYTES
     if base == folder.VOCABULARY:
@@ -228,7 +228,7 @@ def _limit(base: str) -> int | None:
 
 
 def _refuse_bomb(path: Path, member: zipfile.ZipInfo, limit: int) -> None:
-    """Refuse a file that would fill the disk or the memory, by what the zip's directory says, before it is unpacked."""
+    """Refuse a file that would fill the disk or the memory, by its size in the zip's directory."""
     size, packed = member.file_size, member.compress_size
     if size > limit:
         raise WeightsError(f"{path}: {member.filename} has {size:,} bytes; expected at most {limit:,}")
@@ -243,7 +243,7 @@ def _words_of(words: Vocabulary | None, n_words: int, where: Path) -> Vocabulary
     if words is None:
         beside = where.with_name(folder.VOCABULARY)
         if not beside.exists():
-            raise WeightsError(f"{where}: words enter this model by their row; give vocabulary= the file of its words")
+            raise WeightsError(f"{where}: this model reads word ids; give the file of its words with vocabulary=")
         words = Vocabulary.read(beside)
     if len(words) != n_words:
         raise WeightsError(f"{where}: 'embedding' has {n_words} rows, the vocabulary {len(words)} words")

@@ -2,13 +2,13 @@
 
     characters (N, C, E), a window of them is one row of width·E ─▶ · weights ─▶ best score of each filter (N, F)
 
-What is done differently from the reference, and why:
-- All filters are as wide as the widest, filled up with zeros: one product for all. Characters go on as zeros past C, so
-  that the last windows of narrow filters exist; a filter's own last place is all that is left of its width.
-- Words are taken in the order of their length, a tile of them together, each tile only as far as its longest word goes.
-  Past it, all windows are of padding alone and give one value.
-- Of each word and filter only the winning place is kept. The way back visits every place again with what won there;
-  zeros cost less on the tensor cores than scattered memory would.
+Differences from the reference, and why:
+- All filters are padded with zeros to the width of the widest: one product computes all of them. Characters after C are
+  zeros, so that the last windows of narrow filters exist; each filter knows its own last place.
+- Words are sorted by length and computed in tiles, each only up to its longest word. All later windows are padding only
+  and give the same value.
+- For each word and filter only the place of the maximum is stored. The backward pass visits every place again with the
+  gradients of the maxima there; multiplying zeros on the tensor cores costs less than scattered memory access.
 - Many programs add to the gradient of the 262 characters, so it has many copies, which are summed at the end.
 """
 
@@ -26,40 +26,40 @@ from torch.nn import functional
 from elmo.model.device import product_dtype
 from elmo.model.kernels import exact_backward
 
-SPLITS = 64  # programs that share the words of a weight's gradient
-COPIES = 128  # of the embedding's gradient
-PLACES = 256  # characters that one program looks up
-SOME_PLACES = 8  # of a tile's words, whose gradient one program adds up: the longest words would keep one busy too long
+SPLITS = 64  # programs that share the sum of a weight's gradient
+COPIES = 128  # copies of the embedding's gradient
+PLACES = 256  # characters per program
+SOME_PLACES = 8  # places of a tile per program of the backward pass: more would be slow for the longest words
 
 
 def convolve_gpu(
     ids: Tensor,  # (N, C)
-    padding: int,  # the character that fills up a word
+    padding: int,  # id of the padding character
     embedding: Tensor,  # (characters, E)
     filters: Sequence[Tensor],  # (width·E, count) each
     biases: Sequence[Tensor],  # (count,) each
     relu: bool,  # or tanh
 ) -> Tensor:
-    """The filters' values (N, F)."""
+    """Return the activated maximum of each filter, (N, F)."""
     with torch.cuda.device_of(embedding):
         values: Tensor = _Convolve.apply(ids, padding, relu, embedding, *filters, *biases)
     return values
 
 
 class _Tiles(NamedTuple):
-    """How much one program computes, and what its kernel must know when it is built."""
+    """Sizes of the work of one program, constants of its kernel."""
 
     window: int  # E · the widest filter's width
     dim: int  # E
     words: int
     filters: int
-    power: int  # the window as the products take it: a power of two, at least 16
+    power: int  # the window's size in products: a power of two, at least 16
     precision: str
 
     @classmethod
     def of(cls, weights: Tensor, dim: int) -> "_Tiles":
         window, count = weights.shape
-        exact = weights.dtype == torch.float32  # such products use no tensor cores, and more registers
+        exact = weights.dtype == torch.float32  # float32 products use no tensor cores, and more registers
         words, most = (32, 32) if exact else (64, 128)
         power, filters = (max(triton.next_power_of_2(n), 16) for n in (window, count))
         return cls(window, dim, words, min(filters, most), power, "ieee" if exact else "tf32")
@@ -139,14 +139,14 @@ def _halves(tensors: Sequence[Tensor]) -> tuple[Sequence[Tensor], Sequence[Tenso
 
 @cache
 def _last_places(filters: tuple[tuple[int, int], ...], n_characters: int, device: torch.device) -> Tensor:
-    """Where each filter's last window begins; kept on the device, because to bring it there is to wait for it."""
+    """Return the start of each filter's last window. Cached on the device: a copy to it would block."""
     last = [n_characters - width for width, count in filters for _ in range(count)]
     return torch.tensor(last, device=device, dtype=torch.int32)
 
 
 @triton.jit
 def _look_up(ids, embedding, characters, n_places, n_characters, row, dim, PLACES: tl.constexpr, POWER: tl.constexpr):
-    """Characters' vectors, and zeros where a word has no more."""
+    """Load the vectors of characters, and zeros after the end of a word."""
     place = tl.program_id(0).to(tl.int64) * PLACES + tl.arange(0, PLACES)
     word, position = place // row, place % row
     known = (place < n_places) & (position < n_characters)
@@ -160,7 +160,7 @@ def _look_up(ids, embedding, characters, n_places, n_characters, row, dim, PLACE
 
 @triton.jit
 def _words_of_tile(number, order, lengths, n_words, n_characters, WORDS: tl.constexpr):
-    """Which words a tile has, which of them there are, and how many places to look at."""
+    """Return the words of a tile, the mask of those that exist, and the number of places to compute."""
     rank = number * WORDS + tl.arange(0, WORDS)
     known = rank < n_words
     longest = tl.max(tl.load(lengths + rank, mask=known, other=0))
@@ -174,7 +174,7 @@ def _convolve(
     WINDOW: tl.constexpr, DIM: tl.constexpr, WORDS: tl.constexpr, FILTERS: tl.constexpr, POWER: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The best score of each filter, and where it is."""
+    """Compute the maximum of each filter, and its place."""
     word, known, n_places = _words_of_tile(tl.program_id(1), order, lengths, n_words, n_characters, WORDS)
     f = tl.program_id(0) * FILTERS + tl.arange(0, FILTERS)
     exists = f < n_filters
@@ -187,7 +187,7 @@ def _convolve(
     for p in range(n_places):
         text = tl.load(window + p * DIM, mask=known[:, None] & (k < WINDOW)[None, :], other=0.0)
         score = tl.dot(text, w, input_precision=PRECISION)
-        better = ((score > best) | (score != score)) & (p <= last)  # what is not a number wins, and stays
+        better = ((score > best) | (score != score)) & (p <= last)  # NaN wins, and stays
         place = tl.where(better, p, place)
         best = tl.where(better, score, best)
     best += tl.load(bias + f, mask=exists, other=0.0)[None, :]
@@ -207,7 +207,7 @@ def _weights_backward(
     WINDOW: tl.constexpr, DIM: tl.constexpr, WORDS: tl.constexpr, FILTERS: tl.constexpr, POWER: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Each program's share of Σ window ⊗ gradient, over every SPLITS-th tile of words."""
+    """Compute one program's part of Σ window ⊗ gradient, over every SPLITS-th tile of words."""
     f = tl.program_id(0) * FILTERS + tl.arange(0, FILTERS)
     exists = f < n_filters
     k = tl.arange(0, POWER)
@@ -233,7 +233,7 @@ def _characters_backward(
     WINDOW: tl.constexpr, DIM: tl.constexpr, WORDS: tl.constexpr, FILTERS: tl.constexpr, POWER: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Σ gradient · weightsᵀ of some places, added to each window's characters: windows overlap."""
+    """Add Σ gradient · weightsᵀ of some places to the characters of each window; windows overlap."""
     word, known, n_places = _words_of_tile(tl.program_id(0), order, lengths, n_words, n_characters, WORDS)
     k = tl.arange(0, POWER)
     first_place = tl.program_id(1) * some_places
@@ -258,7 +258,7 @@ def _embedding_backward(
     ids, d_characters, order, lengths, copies, n_words, n_characters, row, widest, copy_size, n_copies, dim,
     WORDS: tl.constexpr, POWER: tl.constexpr,
 ):  # fmt: skip
-    """Each character's gradients, added to one of the copies."""
+    """Add each character's gradients to one of the copies."""
     word, known, n_places = _words_of_tile(tl.program_id(0), order, lengths, n_words, n_characters, WORDS)
     e = tl.arange(0, POWER)
     inside = known[:, None] & (e < dim)[None, :]

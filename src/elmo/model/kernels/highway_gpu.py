@@ -1,6 +1,6 @@
-"""`Highway` on a GPU: what follows the product, and its gradient, in one pass over memory each.
+"""`Highway` on a GPU: everything after the matrix product, and its gradient, in one pass over memory each.
 
-The gates' gradients take the gates' place.
+The gates' gradients overwrite the gates.
 """
 
 from typing import Any
@@ -15,11 +15,11 @@ from torch.autograd.graph import increment_version
 from elmo.model.device import product_dtype
 from elmo.model.kernels import exact_backward
 
-BLOCK = 1024  # numbers that one program computes
+BLOCK = 1024  # elements per program
 
 
 def highway_gpu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x (N, F), weight (F, 2F) and bias (2F,), carry and transform side by side ─▶ (N, F)."""
+    """Compute the highway: x (N, F), weight (F, 2F) and bias (2F,), carry and transform side by side ─▶ (N, F)."""
     with torch.cuda.device_of(x):
         result: Tensor = _Highway.apply(x, weight, bias)
     return result
@@ -46,14 +46,14 @@ class _Highway(torch.autograd.Function):
         _backward[triton.cdiv(x.numel(), BLOCK),](
             x, gates, bias, d_result.contiguous(), d_x, x.numel(), x.shape[1], BLOCK
         )
-        increment_version(gates)  # a second way back is refused: the gates are gone
+        increment_version(gates)  # refuse a second backward pass: the gates are overwritten
         gradients = d_x.addmm_(gates, weight.t()), torch.mm(x.t(), gates), gates.sum(dim=0, dtype=torch.float32)
         return tuple(gradient.to(dtype) for gradient, dtype in zip(gradients, ctx.dtypes, strict=True))
 
 
 @triton.jit
 def _gates(x, gates, bias, dim, BLOCK: tl.constexpr, numbers):
-    """Some numbers of x: where they are, themselves, how far their gate is open, and the transform before its ReLU."""
+    """Load some elements of x: their places, values, gate values, and the transform before its ReLU."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < numbers
     column = place % dim

@@ -1,15 +1,15 @@
-"""`ProjectedLSTM` on a GPU, with a gradient or without: cuBLAS makes the products, Triton everything between them.
+"""`ProjectedLSTM` on a GPU, with a gradient or without: cuBLAS computes the products, Triton everything between them.
 
     step t    [x; h] W ─▶ gates ─▶ _cell ─▶ c, hidden ─▶ hidden W_p ─▶ _clip ─▶ output, which is h of step t + 1
     back      d_gates Wᵀ ◀─ _cell_backward ◀─ d_hidden ◀─ d_projected W_pᵀ ◀─ _clip_backward ◀─ d_output + d_h
 
-What is done differently from the reference, and why:
-- x and h of a step lie side by side in memory: one product makes the gates, one makes both gradients, and the weights'
+Differences from the reference, and why:
+- x and h of a step are side by side in memory: one product gives the gates, one gives both gradients, and the weights'
   gradient is one product over all steps at the end.
-- Kept for the gradient are the gates as the product left them, cells and hidden values; activations are computed again,
-  and the gates' gradients take the gates' place.
-- A clipped value sits at the limit, so the clips' masks need no memory.
-- Cells and their gradients stay in float32; all that enters a product is in the products' precision.
+- Stored for the gradient are the gates before activation, cells and hidden values; activations are computed again, and
+  the gates' gradients overwrite the gates.
+- A clipped value equals the limit, so the masks of the clips need no memory.
+- Cells and their gradients are float32; the inputs of a product have the products' precision.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from torch.autograd.graph import increment_version
 from elmo.model.device import product_dtype
 from elmo.model.kernels import LSTMLayer, exact_backward
 
-BLOCK = 1024  # numbers that one program computes
+BLOCK = 1024  # elements per program
 
 
 def lstm_gpu(
@@ -51,12 +51,12 @@ def lstm_gpu(
 
 
 def _limit(limit: float | None, dtype: torch.dtype) -> float:
-    """A clip as the clipped values can represent it, so that they are found again at the limit."""
+    """Return the limit rounded to the dtype of the clipped values, so that a clipped value equals it exactly."""
     return float(torch.tensor(float("inf") if limit is None else limit, dtype=dtype))
 
 
 class _Kept(NamedTuple):
-    """What the gradient needs of the way forward."""
+    """Tensors of the forward pass that the backward pass needs."""
 
     read: Tensor  # (S, N, D_in + D): inputs and the output before, side by side
     gates: Tensor  # (S, N, 4H) before their activation
@@ -190,7 +190,7 @@ class _LSTM(torch.autograd.Function):
         d_weight = torch.bmm(read.transpose(1, 2), gates)
         d_weight_projection = None if projection is None else torch.bmm(hidden.transpose(1, 2), d_projected)
         d_bias = gates.sum(dim=1, dtype=torch.float32)
-        increment_version(gates)  # a second way back is refused: the gates are gone
+        increment_version(gates)  # refuse a second backward pass: the gates are overwritten
         gradients = (
             d_read[:, :, :input_dim], d_h, d_c, None,
             d_weight[:, :input_dim], d_weight[:, input_dim:], d_bias, d_weight_projection, None, None, None,
@@ -199,12 +199,12 @@ class _LSTM(torch.autograd.Function):
 
 
 def _steps(rows: list[int]) -> list[tuple[int, int]]:
-    """Where each step's tokens begin, and how many they are."""
+    """Return the first token and the number of tokens of each step."""
     return list(zip(accumulate(rows, initial=0), rows, strict=False))
 
 
 def _last_tokens(rows: list[int], device: torch.device) -> slice | Tensor:
-    """Where the last token of each sentence is."""
+    """Return the row of each sentence's last token."""
     if rows[0] == rows[-1]:
         return slice(sum(rows) - rows[-1], None)
     counts = np.array(rows)
@@ -224,13 +224,13 @@ def _tanh(x):
 
 @triton.jit
 def _clamped(x, limit):
-    """Within ±limit; what is not a number stays so."""
+    """Limit to ±limit; NaN stays NaN."""
     return tl.where(x > limit, limit, tl.where(x < -limit, -limit, x))
 
 
 @triton.jit
 def _activated(gates, bias, place, unit, size, inside, forget_bias):
-    """The four gates of some units; `place` is where their input gates are."""
+    """Load and activate the four gates of some units; `place` is the offset of their input gates."""
     i = tl.load(gates + place, mask=inside, other=0.0).to(tl.float32)
     f = tl.load(gates + place + size, mask=inside, other=0.0).to(tl.float32)
     o = tl.load(gates + place + 2 * size, mask=inside, other=0.0).to(tl.float32)

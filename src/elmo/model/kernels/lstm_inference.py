@@ -1,8 +1,8 @@
-"""`ProjectedLSTM` where no gradient is needed: nothing is allocated inside the loop, and few passes go over memory.
+"""`ProjectedLSTM` without a gradient: no memory is allocated inside the loop, and there are few passes over it.
 
-What is done differently, and why:
-- The inputs' share of the gates is one product per block of steps: long enough to be efficient, short enough for cache.
-- State lives in place: row r of h and c is sentence r, and a sentence that has ended is no longer touched.
+Differences from the reference, and why:
+- The inputs' part of the gates is one product per block of steps: long enough to be efficient, short enough for cache.
+- The state is changed in place: row r of h and c is sentence r, and a sentence that has ended is no longer touched.
 - tanh(x) = 2·sigmoid(2x) − 1: all four gates take one pass of sigmoid; PyTorch's tanh costs six times as much on a CPU.
 """
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from elmo.model.kernels import LSTMLayer
 
-BLOCK_TOKENS = {"cpu": 512, "cuda": 8192}  # whose inputs' share of the gates is computed at a time
+BLOCK_TOKENS = {"cpu": 512, "cuda": 8192}  # tokens per block
 
 
 def lstm_inference(
@@ -70,12 +70,12 @@ def lstm_inference(
 
 
 def _shaped(memory: Tensor, *shape: int) -> Tensor:
-    """The beginning of a memory, in a shape: contiguous, as the batched product needs its result to be fast."""
+    """Return the beginning of `memory` in a shape. It is contiguous, which makes the batched product fast."""
     return memory[: prod(shape)].view(shape)
 
 
 def _blocks(rows: Sequence[int], tokens: int) -> Iterator[list[int]]:
-    """Consecutive steps of about so many tokens, at least one step each."""
+    """Group consecutive steps into blocks of at most `tokens` tokens, but at least one step."""
     block: list[int] = []
     size = 0
     for active in rows:

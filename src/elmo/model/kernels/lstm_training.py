@@ -1,10 +1,10 @@
-"""`ProjectedLSTM` where a gradient is needed: the chain rule by hand, step by step backwards.
+"""`ProjectedLSTM` with a gradient: backpropagation through time, written out.
 
-What is done differently from letting PyTorch record every operation, and why:
-- The gates' gradients are kept, and each weight's gradient is *one* product over all steps at the end.
-- Of a step only the gates after their activation, the cell and the hidden value are kept; the rest follows from them.
-- A clipped value sits at the limit, so the clips' masks need no memory either.
-- Products run in autocast's precision if it is on; cells, gates and gradients stay as they are.
+Differences from PyTorch's autograd, and why:
+- The gates' gradients are stored, and the gradient of each weight is *one* product over all steps at the end.
+- Of each step only the activated gates, the cell and the hidden value are stored; the rest is computed from them.
+- A clipped value equals the limit, so the masks of the clips need no memory.
+- Products run in autocast's precision if it is on; cells, gates and gradients keep their dtype.
 """
 
 from collections.abc import Sequence

@@ -1,15 +1,15 @@
-"""Scores ─▶ softmax ─▶ the cross-entropy's gradient, in place: one row of scores is read, and its gradient written."""
+"""SCORES ─▶ GRADIENT OF THE CROSS-ENTROPY, in place: each row of scores is replaced by its gradient."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 2048  # scores of a row that are looked at together
+BLOCK = 2048  # scores of a row per iteration
 
 
 def cross_entropy_gpu(scores: Tensor, bias: Tensor, column: Tensor, true: Tensor | None) -> Tensor:
-    """log Σ exp(score + bias) of each row; scores (N, K) become their own gradient. See `loss.cross_entropy`."""
+    """Return log Σ exp(score + bias) of each row; replace scores (N, K) by their gradient. See `loss.cross_entropy`."""
     total = torch.empty(len(scores), device=scores.device, dtype=torch.float32)
     if len(scores):
         block = min(triton.next_power_of_2(scores.shape[1]), BLOCK)
