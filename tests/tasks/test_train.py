@@ -291,9 +291,9 @@ def test_an_epoch_reads_every_example_once_in_batches_of_about_one_length() -> N
     [
         ("train.epochs=0", "train.epochs is 0; expected more than 0"),
         ("train.train_fraction=1.5", "train.train_fraction is 1.5; expected at most 1"),
-        ("train.ema=1.0", "train.ema is 1.0; expected more than 0, and less than 1"),
+        ("train.ema=1.0", "train.ema is 1.0; expected a value in (0, 1)"),
         ("inputs.elmo.placement=top", "inputs.elmo.placement is 'top'; expected one of none, input, output, both"),
-        ("inputs.elmo.dropout=1.0", "inputs.elmo.dropout is 1.0; expected 0 or more, and less than 1"),
+        ("inputs.elmo.dropout=1.0", "inputs.elmo.dropout is 1.0; expected a value in [0, 1)"),
         ("hidden=0", "hidden is 0; expected 1 or more"),
         ("n_layers=0", "n_layers is 0; expected 1 or more"),
         ("inputs.characters.dim=-1", "inputs.characters.dim is -1; expected 1 or more"),
@@ -307,7 +307,7 @@ def test_an_epoch_reads_every_example_once_in_batches_of_about_one_length() -> N
         ("inputs.elmo.learning_rate=0", "inputs.elmo.learning_rate is 0.0; expected more than 0"),
         ("train.weight_decay=-1", "train.weight_decay is -1.0; expected 0 or more"),
         ("train.seed=-1", "train.seed is -1; expected 0 or more"),
-        ("train.rho=1.0", "train.rho is 1.0; expected 0 or more, and less than 1"),
+        ("train.rho=1.0", "train.rho is 1.0; expected a value in [0, 1)"),
         ("hiden=3", "unknown field 'hiden'; did you mean 'hidden'?"),
     ],
 )

@@ -65,7 +65,7 @@ class TrainConfig:
         if self.train_fraction > 1:
             raise ConfigError(f"train.train_fraction is {self.train_fraction}; expected at most 1")
         if self.ema is not None and not 0 < self.ema < 1:
-            raise ConfigError(f"train.ema is {self.ema}; expected more than 0, and less than 1")
+            raise ConfigError(f"train.ema is {self.ema}; expected a value in (0, 1)")
 
 
 class Report(Protocol):
