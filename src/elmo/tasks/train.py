@@ -299,7 +299,10 @@ class TaskTraining:
             missing = self.learned.keys() - kinds["model"].keys()
             if missing:
                 raise KeyError(f"no tensor {min(missing)!r}")
-            self.model.load_state_dict(kinds["model"], strict=False)
+            try:
+                self.model.load_state_dict(kinds["model"], strict=False)
+            except RuntimeError as error:  # shapes; on several lines
+                raise ValueError(str(error).split("\n")[1].strip()) from None
         self.mean = {name: value.to(self.device) for name, value in kinds["mean"].items()}
         return kinds
 
