@@ -113,7 +113,10 @@ class TaskTraining:
         for part in ("train", "dev"):
             if not splits.get(part):
                 raise DataError(f"{data}: no {part} part; training needs examples to learn from and to choose by")
-        self.run.refuse_nothing() if resume else self.run.refuse_used()
+        if resume:
+            self.run.refuse_nothing()
+        else:
+            self.run.refuse_used()
         self.splits = {**splits, "train": fraction(splits["train"], config.train.train_fraction, config.train.seed)}
         self.device = device_named(self.train_config.device)
         embedder = load_embedder(config, self.device)
