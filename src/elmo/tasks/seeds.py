@@ -35,7 +35,8 @@ def train_seeds(
 ) -> dict[str, Any] | None:
     """Train `count` seeds of a task, from the config's own on; `jobs` side by side (all on a GPU, else one).
 
-    `name` is a task's name or folder. Gives the content of report.json; None if `stop` ended it early.
+    `name` is a task's name or folder. Gives the content of report.json; None if `stop` ended it early. Each seed has a
+    process of its own, so a script that calls this needs the usual `if __name__ == "__main__":`.
     """
     device = device_named(config.train.device)
     requests = _prepare(name, config, data, out, count, device, report)
