@@ -62,6 +62,17 @@ def test_pyarrows_arrays_are_read() -> None:
         list(tokenised(pyarrow.array([TEXT, None])))
 
 
+class Rows:
+    """A dataset that knows only how to give row k."""
+
+    def __getitem__(self, row: int) -> str:
+        return ["one", "two"][row]
+
+
+def test_what_gives_its_rows_one_by_one_is_a_list_of_sentences() -> None:
+    assert list(tokenised(Rows())) == [["one"], ["two"]]
+
+
 def test_rows_of_an_array_are_sentences() -> None:
     assert list(tokenised(np.array([["a", "b"], ["c", "d"]]))) == [["a", "b"], ["c", "d"]]
     assert list(tokenised(np.array([TEXT, "x"]))) == [words(TEXT), ["x"]]
@@ -126,6 +137,7 @@ def test_what_is_no_sentence_is_named_by_its_index(wrong: Any, message: str, mod
         ({"a", "b"}, "found one object of type set$"),
         (None, "found one object of type NoneType$"),
         (5, "found one object of type int$"),
+        (np.array("A sentence."), "found one object of type ndarray$"),
     ],
 )
 def test_what_is_no_list_of_sentences_is_refused_at_once(wrong: Any, message: str, model: elmo.Embedder) -> None:

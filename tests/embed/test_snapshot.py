@@ -96,6 +96,15 @@ def _after_the_text(model: elmo.Embedder) -> Any:
     return state
 
 
+def test_a_stream_continues_with_the_new_weights() -> None:
+    model, sentence = embedder(), ["one", "two"]
+    arrays = model.embed([sentence] * 20, batch_tokens=2, state="warm")  # four sentences are computed ahead
+    next(arrays)
+    data_in_place(model.bilm)
+    (wanted,) = elmo.Embedder(Pretrained(model.bilm)).embed([sentence], state="warm")
+    assert_close(list(arrays)[-1], wanted)
+
+
 def test_the_softmax_is_no_part_of_the_vectors() -> None:
     """Training it alone leaves the cache as it is."""
     bilm = pretrained().bilm

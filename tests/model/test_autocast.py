@@ -150,7 +150,9 @@ def test_weights_of_another_dtype_compute_in_it(
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), OTHERS)
-def test_an_embedder_whose_weights_are_cast_goes_on(dtype: torch.dtype, tolerance: float, device: str) -> None:
+def test_an_embedder_whose_weights_are_cast_computes_in_their_dtype(
+    dtype: torch.dtype, tolerance: float, device: str
+) -> None:
     wanted, using = embedder(device=device), embedder(device=device)
     list(using.embed(SENTENCES, state="carried"))
     using.encode(SENTENCES, state="warm")  # what it remembers is float32

@@ -160,6 +160,13 @@ def test_what_has_no_bilm_is_refused(given: object, found: str) -> None:
         Elmo(given)
 
 
+def test_weights_made_in_inference_mode_are_not_trained(tmp_path: Path) -> None:
+    with torch.inference_mode():
+        bilm, _ = small(tmp_path, "skip")
+    with pytest.raises(ConfigError, match=r"^the biLM was loaded inside torch\.inference_mode\(\), where nothing can"):
+        Elmo(bilm, trainable=True)
+
+
 def test_frozen_and_trainable_give_the_same(tmp_path: Path) -> None:
     (frozen, _), (trainable, _) = small(tmp_path / "a", "both clips"), small(tmp_path / "b", "both clips")
     ids = ids_of(frozen, SENTENCES)

@@ -45,6 +45,7 @@ def changed(ids: Tensor, value: int) -> Tensor:
         (lambda ids: ids[0], rf"^ids have shape \(4, 20\); expected character ids of shape \(B, T, {C}\)"),
         (lambda ids: ids[None], rf"^ids have shape \(1, 3, 4, 20\); expected character ids of shape \(B, T, {C}\)"),
         (lambda ids: ids[0, 0, 0], rf"^ids have shape \(\); expected character ids of shape \(B, T, {C}\)"),
+        (lambda ids: ids.numpy(), r"^ids are a ndarray; expected a tensor of character ids, as Embedder\.ids gives"),
         (lambda ids: ids.float(), r"^ids are of type torch\.float32; expected character ids as integers"),
         (lambda ids: ids > 0, r"^ids are of type torch\.bool; expected character ids as integers"),
         (lambda ids: changed(ids, -1), r"^ids are from -1 to 261; expected character ids from 0 \(no token\) to 261$"),

@@ -174,7 +174,8 @@ class Embedder:
             raise ConfigError(f"batch_size is {batch_size}; expected 1 or more")
         budget = self._runner.batch_tokens(batch_tokens)
         selection = Selection.parse(layers, self.n_layers, dtype)
-        split, read = tokenised(sentences, max_sentence_tokens), SentenceArrays(selection, self._staging)
+        read = SentenceArrays(selection, self._staging)
+        split = tokenised(sentences, max_sentence_tokens)
         if state == "carried":
             arrays = self._runner.carry(map(bounded, split), read, batch_size=batch_size, skip=skip)
             return (np.ascontiguousarray(array[..., 1:-1, :]) for array in arrays)
@@ -194,7 +195,7 @@ class Embedder:
     ) -> Array:
         """One vector per sentence, (n, 2D): pooled over its tokens; `normalize` makes its length 1."""
         pool = pooling_named(pooling, self.config.directions)
-        if Selection.parse(layers, self.n_layers).weights is None:
+        if isinstance(layers, str) and layers == "all":
             raise ConfigError("encode() gives one vector a sentence; layers='all' would be several: choose or mix them")
         arrays = self.embed(
             sentences, layers, state=state, batch_tokens=batch_tokens, max_sentence_tokens=max_sentence_tokens

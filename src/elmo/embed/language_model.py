@@ -18,6 +18,7 @@ from torch import Tensor
 from elmo.embed.runner import Runner
 from elmo.embed.words import bounded
 from elmo.errors import ConfigError, WeightsError
+from elmo.model.device import without_autocast
 from elmo.model.packing import Packing
 from elmo.text.vocabulary import SPECIAL, Vocabulary
 
@@ -131,6 +132,7 @@ class LanguageModel:
         tokens = [sentence[1:-1] for sentence in batch]
         return [self._scored(*sentence) for sentence in zip(tokens, ahead, back, strict=True)]
 
+    @torch.inference_mode()
     def substitutes(self, sentence: list[str], i: int, n: int) -> list[Substitute]:
         """The n words that fit best at token i of a sentence read from zeros, and their probabilities.
 
@@ -140,26 +142,19 @@ class LanguageModel:
         place = _place(i, len(sentence))
         if n < 1:
             raise ConfigError(f"n is {n}; expected how many words to find, 1 or more")
-        read = partial(self._words_at, place=place, n=n)
-        ((words,), _) = self.runner.run([bounded(sentence)], self.runner.before("fresh"), read)
-        return words
-
-    def _words_at(
-        self, batch: list[list[str]], layers: list[Tensor], packing: Packing, *, place: int, n: int
-    ) -> list[list[Substitute]]:
-        """The substitutes of token `place` of one sentence, from its layers (T + 2, 2D)."""
-        top = layers[-1]
+        (top,), _ = self.runner.run([bounded(sentence)], self.runner.before("fresh"), _top_layer)  # (T + 2, 2D)
         sides = [top[place, : self.dim]]  # what was read up to the token before it
         if self.bilm.config.bidirectional:
             sides.append(top[place + 2, self.dim :])  # and up to the token after it, from the other end
-        scores = torch.addmm(self.softmax.bias, torch.stack(sides), self.bilm.softmax_weight().t()).float()
+        with without_autocast(top):
+            scores = torch.addmm(self.softmax.bias, torch.stack(sides), self.bilm.softmax_weight().t()).float()
         log_p = torch.log_softmax(scores, dim=1).sum(dim=0)  # (V,)
         rank = torch.arange(1, len(log_p) + 1, device=log_p.device)
         log_p -= (len(sides) - 1) * torch.log(torch.log1p(1 / rank))
         log_p[torch.from_numpy(self.vocabulary.ids(SPECIAL) - 1).to(log_p.device)] = -torch.inf
         best = torch.topk(torch.softmax(log_p, dim=0), min(n, len(log_p) - len(SPECIAL)))
         words = [self.vocabulary.words[row] for row in best.indices.tolist()]
-        return [[Substitute(*pair) for pair in zip(words, best.values.tolist(), strict=True)]]
+        return [Substitute(*pair) for pair in zip(words, best.values.tolist(), strict=True)]
 
     def _log_p(self, hidden: Tensor, rows: Rows, targets: Rows) -> list[LogProbabilities]:
         """log p of each sentence's targets after those rows of one direction's output."""
@@ -176,6 +171,11 @@ class LanguageModel:
             backward=None if back is None else back[1:],
             backward_end=None if back is None else float(back[0]),
         )
+
+
+def _top_layer(batch: list[list[str]], layers: list[Tensor], packing: Packing) -> list[Tensor]:
+    """The top layer of a batch of one sentence, which is packed in its own order."""
+    return [layers[-1]]
 
 
 def _bits(log_p: LogProbabilities) -> LogProbabilities:

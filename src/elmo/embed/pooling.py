@@ -34,7 +34,7 @@ POOLINGS: dict[str, Callable[[Array], Array]] = {"mean": mean, "max": maximum, "
 
 
 def pooling(name: str, directions: int = 2) -> Callable[[Array], Array]:
-    """The pooling of that name for a model of so many directions, safe for empty sentences."""
+    """Return the pooling of that name for a model of one or two directions; an empty sentence gives zeros."""
     if name not in POOLINGS:
         raise ConfigError(f"pooling is {name!r}; expected one of {', '.join(POOLINGS)}")
     pool = partial(first_last, directions=directions) if name == "first-last" else POOLINGS[name]

@@ -70,11 +70,11 @@ class Runner:
         return asked or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
 
     def before(self, state: str) -> State:
-        """Where a sentence's boundaries begin: at zeros ("fresh"), or in the warm state; (L, 2, 1, ·)."""
+        """Return where a sentence's boundaries begin: at zeros ("fresh"), or in the warm state; (L, 2, 1, ·)."""
         return self._before(self._current(), state)
 
     def after(self, state: str) -> State:
-        """Where a sentence's own tokens begin: forward after `<S>`, backward after `</S>`; (L, 2, 1, ·).
+        """Return where a sentence's own tokens begin: forward after `<S>`, backward after `</S>`; (L, 2, 1, ·).
 
         Nobody sees the vectors of the boundaries, and from one starting state these two steps always end in the same
         place: they are computed once, and a sentence costs its tokens alone.
@@ -102,7 +102,7 @@ class Runner:
         empty: Callable[[], Result] | None = None,
         skip: int = 0,
     ) -> Iterator[Result]:
-        """What `read` makes of each sentence, in order, all from the same state; `empty()` for one without tokens.
+        """Yield what `read` makes of each sentence, in order, all from one state; `empty()` for one without tokens.
 
         `start()` is called once for each window of sentences: the weights may have changed since the last one. The
         first `skip` sentences are read but give no result.
@@ -125,7 +125,7 @@ class Runner:
     def carry(
         self, sentences: Iterable[list[str]], read: Read[Result], *, batch_size: int, skip: int = 0
     ) -> Iterator[Result]:
-        """The same, `batch_size` sentences at a time, row r starting where row r of the batch before ended.
+        """Yield what `read` makes of each sentence, `batch_size` at a time, row r from where the last row r ended.
 
         Threads share this state: their batches are computed one after the other.
         """
@@ -147,7 +147,7 @@ class Runner:
             self.carried = None
 
     def run(self, batch: list[list[str]], start: State, read: Read[Result]) -> tuple[list[Result], State]:
-        """What `read` makes of a batch, and the state after it; where memory does not suffice, of its two halves."""
+        """Compute a batch, in halves if memory runs out: what `read` makes of its layers, and the state after it."""
         try:
             with torch.inference_mode(), without_autocast(self.bilm.weight):
                 packing = Packing.of([len(sentence) for sentence in batch])
@@ -178,7 +178,7 @@ class Runner:
         return State(*(torch.cat([part.to(zero), zero[:, :, part.shape[2] :]], dim=2) for part, zero in pairs))
 
     def _current(self) -> _Starts:
-        """What belongs to the weights as they are; what was computed from others is forgotten."""
+        """Return the states of the weights as they are now; forget what was computed from others."""
         starts = self._starts
         if starts.weights.holds():
             return starts

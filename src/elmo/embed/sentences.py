@@ -27,9 +27,13 @@ def tokenised(
     name = type(sentences).__name__
     if hasattr(sentences, "columns"):  # iterating over a table would give the names of its columns
         raise DataError(f"expected a list of sentences, found a {name}; choose one of its columns, e.g. table['text']")
-    if isinstance(sentences, bytes | bytearray | Mapping | Set) or not hasattr(type(sentences), "__iter__"):
-        raise DataError(f"expected a list of sentences, found one object of type {name}")
-    return (_tokens(index, sentence, max_sentence_tokens) for index, sentence in enumerate(sentences))
+    try:
+        if isinstance(sentences, bytes | bytearray | Mapping | Set):
+            raise TypeError
+        each = enumerate(sentences)
+    except TypeError:
+        raise DataError(f"expected a list of sentences, found one object of type {name}") from None
+    return (_tokens(index, sentence, max_sentence_tokens) for index, sentence in each)
 
 
 def _tokens(index: int, sentence: Sentence, most: int | None) -> list[str]:

@@ -4,7 +4,7 @@ In-place changes raise a tensor's version, a new tensor has another address, and
 no version, changes numbers: some of every parameter are compared. Single numbers changed through `.data` may stay
 unnoticed: change the parameter itself, under `torch.no_grad()`.
 
-This is asked in every call, so it takes care to be fast: some 30 parameters in about 50 microseconds.
+It runs once in every call, so it is written to be fast: some 30 parameters take about 50 microseconds on a CPU.
 """
 
 from collections.abc import Sequence

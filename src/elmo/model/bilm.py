@@ -130,7 +130,9 @@ class BiLM(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The first weight of the LSTMs: its device and dtype are the model's."""
-        return next(self.lstms.parameters())
+        first = self.lstms[0]
+        assert isinstance(first, ProjectedLSTM)
+        return first.weight_input
 
     def freeze(self) -> None:
         """Switch the gradients of all parameters off, unless an `Elmo` trains this biLM."""
@@ -158,9 +160,7 @@ class BiLM(nn.Module):
         activations[:, sentence, step] = torch.stack(layers)
         return Layers(activations, mask), state
 
-    def contextualize(
-        self, tokens: Tensor, packing: Packing, state: State | None = None
-    ) -> tuple[list[Tensor], State]:
+    def contextualize(self, tokens: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
         """Packed token vectors (N, D) ─▶ every layer (N, 2D), packed, and the state after each sentence."""
         order, mirror = self._index(packing.order), self._index(packing.mirror)
         tokens = tokens.to(self.weight.dtype)
@@ -222,6 +222,8 @@ class BiLM(nn.Module):
         """The ids in int64, if this model can read them; else a DataError."""
         cnn = self.config.char_cnn
         what = "word ids" if cnn is None else "character ids"
+        if not isinstance(ids, Tensor):
+            raise DataError(f"ids are a {type(ids).__name__}; expected a tensor of {what}, as Embedder.ids gives it")
         width = () if cnn is None else (cnn.max_characters_per_token,)
         if ids.dim() != 2 + len(width) or tuple(ids.shape[2:]) != width:
             expected = ", ".join(["B", "T", *map(str, width)])

@@ -32,9 +32,9 @@ class HasBiLM(Protocol):
 class Elmo(nn.Module):
     """A task model's ELMo: the biLM, frozen unless `trainable`, and `n_mixes` mixes with their own γ and weights.
 
-    `model` is a `BiLM` or an `Embedder`. Several `Elmo`s may share one biLM, some frozen and some trainable: gradients
-    reach it through the trainable ones alone. Under `torch.autocast` the biLM and the mixes compute in the dtype of
-    their weights; dropout and the projection follow autocast.
+    `bilm` is a `BiLM`, or the `Embedder` that has one. Several `Elmo`s may share one biLM, some frozen and some
+    trainable: gradients reach it through the trainable ones alone. Under `torch.autocast` the biLM and the mixes
+    compute in the dtype of their weights; dropout and the projection follow autocast.
 
     Every sentence starts from a zero state, so its vectors do not depend on the batches before it. `weights` are the
     shares that every mix starts from; `keep_boundaries` leaves `<S>` and `</S>` in.
@@ -42,7 +42,7 @@ class Elmo(nn.Module):
 
     def __init__(
         self,
-        model: BiLM | HasBiLM,
+        bilm: BiLM | HasBiLM,
         n_mixes: int = 1,
         mix: str = "learned",
         *,
@@ -56,14 +56,19 @@ class Elmo(nn.Module):
         layer_norm: str | None = None,
     ) -> None:
         super().__init__()
-        bilm = getattr(model, "bilm", model)
+        found = type(bilm).__name__
+        bilm = getattr(bilm, "bilm", bilm)
         if not isinstance(bilm, BiLM):
-            found = type(model).__name__
             raise ConfigError(f"Elmo() was given a {found}; expected a BiLM, or the Embedder that elmo.load() returns")
         self.bilm = bilm
         self.trainable = trainable
         self.keep_boundaries = keep_boundaries
         if trainable:
+            if bilm.weight.is_inference():
+                raise ConfigError(
+                    "the biLM was loaded inside torch.inference_mode(), where nothing can be trained; load it outside, "
+                    "or leave trainable=False"
+                )
             bilm.trained = True
             bilm.requires_grad_(True)
         else:
@@ -73,9 +78,7 @@ class Elmo(nn.Module):
             for _ in range(n_mixes)
         )
         self.dropout = nn.Dropout(dropout)
-        self.projection = (
-            nn.Identity() if projection_dim is None else nn.Linear(bilm.config.output_dim, projection_dim)
-        )
+        self.projection = nn.Identity() if projection_dim is None else nn.Linear(bilm.config.output_dim, projection_dim)
 
     def forward(self, ids: Tensor) -> ElmoOutput:
         """Character ids (B, T, C), or word ids (B, T), boundaries included."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layers:
-    """What the biLM says of a batch. Layer 0 is the token itself, `[x; x]`; layer j is `[forward_j; backward_j]`."""
+    """The biLM's output for a batch. Layer 0 is the token itself, `[x; x]`; layer j is `[forward_j; backward_j]`."""
 
     activations: Tensor  # (L+1, B, T, 2D), zero where there is no token
     mask: Tensor  # (B, T), true where there is one

@@ -1,4 +1,4 @@
-"""TEXTS ─▶ LAYERS, ONCE: what a frozen biLM says of a corpus, kept for all epochs, seeds and configurations.
+"""TEXTS ─▶ LAYERS, ONCE: the layers of a corpus by a frozen biLM, kept for all epochs, seeds and configurations.
 
 $ELMO_CACHE/layers/MODEL-TEXTS.npy    (tokens, L+1, 2D) in float16, memory-mapped; named by the model and the texts
 $ELMO_CACHE/layers/MODEL-TEXTS/       its parts, while it is being computed

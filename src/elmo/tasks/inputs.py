@@ -118,7 +118,7 @@ class Texts:
 
 
 class Inputs(nn.Module):
-    """All that stands before a task's network, and the ELMo behind it.
+    """Everything a task's network reads, and the ELMo vectors added behind it.
 
     `words` are the word table's, without its first two rows; `frozen` gives the layers of a frozen biLM, `bilm` is one
     that is trained with the task.

@@ -44,11 +44,11 @@ class Predictor:
         return list(self.stream(items))
 
     def stream(self, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        """The same, as it is asked for: the items may be endless."""
+        """Yield an answer for each item, as it is needed: the items may be endless."""
         return self.answers(map(self.task.parse, items))
 
     def answers(self, examples: Iterable[Example]) -> Iterator[dict[str, Any]]:
-        """The same for what was parsed already."""
+        """Yield an answer for each example, parsed already."""
         for some in consecutive(examples, AT_ONCE):
             yield from (self.task.show(*pair) for pair in zip(some, self._found(some), strict=True))
 
@@ -61,7 +61,7 @@ class Predictor:
         return self.task.score([example.gold for example in splits[part]], found)
 
     def _found(self, examples: Sequence[Example]) -> list[Any]:
-        """Answers; of a frozen biLM the layers of all examples come first, which is faster than batch by batch."""
+        """Answer all examples; the layers of a frozen biLM are computed first, which is faster than batch by batch."""
         frozen = self.trained.model.inputs.frozen
         texts = (text for example in examples for text in example.texts)
         with nullcontext() if frozen is None else frozen.holding(texts):

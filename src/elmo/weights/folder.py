@@ -71,7 +71,7 @@ def read(folder: Path, softmax: bool = False) -> Pretrained:
 
 
 def write(model: Pretrained, folder: Path, dtype: torch.dtype | None = None) -> None:
-    """Write a folder, whole or not at all, in another precision if asked. One that exists is never overwritten."""
+    """Write a model folder atomically, in the given dtype if there is one. An existing folder is never overwritten."""
     refuse_existing(folder)
     with new_folder(folder) as temporary:
         fill(temporary, model, dtype)
