@@ -342,7 +342,7 @@ def test_an_unknown_field_is_refused_with_the_nearest_name(written: Path, field:
         ({"n_words": 5}, "a biLM reads either characters (char_cnn) or words (n_words)"),
         ({"char_cnn": None}, "a biLM reads either characters (char_cnn) or words (n_words)"),
         ({"lstm": None}, "lstm is None; expected a table of its fields"),
-        ({"lstm.dim": "64"}, "lstm.dim is '64'; expected a whole number"),
+        ({"lstm.dim": "64"}, "lstm.dim is '64'; expected an integer"),
         ({"char_cnn.filters": [3]}, "char_cnn.filters[0] is 3; expected a list"),
         ({"char_cnn.filters": None}, "char_cnn.filters is None; expected a list"),
     ],
