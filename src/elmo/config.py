@@ -18,11 +18,11 @@ from elmo.errors import ConfigError
 
 Config = TypeVar("Config")
 
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A config file's values."""
+    """Read the values of a config file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -32,7 +32,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def settings(assignments: Iterable[str]) -> dict[str, Any]:
-    """The values of `a.b=v` assignments; v is read as TOML, and is a text where it is not."""
+    """The values of `a.b=v` assignments; v is read as TOML, and is a string if it is not TOML."""
     values: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
@@ -49,7 +49,7 @@ def settings(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, table by table; where both have a value, `over`'s."""
+    """Merge two nested tables; where both have a value, `over`'s is taken."""
     both = dict(values)
     for name, value in over.items():
         below = both.get(name)
@@ -60,7 +60,7 @@ def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def build(config: type[Config], values: Mapping[str, Any], prefix: str = "") -> Config:
-    """A config of these values; what is not given has its default."""
+    """Build a config from these values; the other fields have their defaults."""
     types = get_type_hints(config)
     fields: dict[str, Any] = {}
     for name, value in values.items():
@@ -81,7 +81,7 @@ def build(config: type[Config], values: Mapping[str, Any], prefix: str = "") -> 
 
 
 def _value(kind: Any, value: Any, name: str) -> Any:
-    """A value as its field's type wants it."""
+    """Convert a value to its field's type, or refuse it."""
     choices = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
         if NoneType in choices and (value is None or value == "none"):
@@ -129,24 +129,24 @@ def _toml(value: Any) -> str:
 
 
 def check_positive(values: Mapping[str, float | None]) -> None:
-    """Refuse a field that is not more than 0; one without a value is left alone."""
+    """Refuse a field that is not more than 0; None is accepted."""
     for name, value in values.items():
         if value is not None and value <= 0:
             raise ConfigError(f"{name} is {value}; expected more than 0")
 
 
 def check_at_least(least: int, values: Mapping[str, float | None]) -> None:
-    """Refuse a field that is less; one without a value is left alone."""
+    """Refuse a field below `least`; None is accepted."""
     for name, value in values.items():
         if value is not None and value < least:
             raise ConfigError(f"{name} is {value}; expected {least} or more")
 
 
 def check_shares(values: Mapping[str, float]) -> None:
-    """Refuse a share, such as a dropout's, that is not from 0 up to 1, and less."""
+    """Refuse a share, such as a dropout probability, outside [0, 1)."""
     for name, value in values.items():
         if not 0 <= value < 1:
-            raise ConfigError(f"{name} is {value}; expected 0 or more, and less than 1")
+            raise ConfigError(f"{name} is {value}; expected a value in [0, 1)")
 
 
 def differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") -> str:

@@ -394,7 +394,7 @@ def test_the_defaults_are_the_papers() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_a_dropout_that_is_no_share_is_refused(share: float) -> None:
-    with pytest.raises(ConfigError, match=f"dropout is {share}; expected 0 or more, and less than 1"):
+    with pytest.raises(ConfigError, match=rf"dropout is {share}; expected a value in \[0, 1\)"):
         SnliConfig(dropout=share)
 
 

@@ -128,6 +128,20 @@ def test_killed_between_its_first_line_and_its_first_checkpoint(
     assert log(tmp_path / "run") == log(tmp_path / "whole")
 
 
+def test_a_longer_run_that_is_interrupted_has_no_result(files: Path, tmp_path: Path) -> None:
+    """The scores of the shorter one are not its own; the longer one's are those of a run that was never shorter."""
+    train(files, tmp_path / "run", "train.epochs=1")
+    assert "scores" in Run.open(tmp_path / "run").record
+    stop = threading.Event()
+    stop.set()
+    assert not train(files, tmp_path / "run", "train.epochs=3", resume=True, stop=stop)
+    assert "scores" not in Run.open(tmp_path / "run").record
+    assert Run.open(tmp_path / "run").record["config"]["train"]["epochs"] == 3
+    train(files, tmp_path / "run", "train.epochs=3", resume=True)
+    train(files, tmp_path / "whole", "train.epochs=3")
+    assert Run.open(tmp_path / "run").record["scores"] == Run.open(tmp_path / "whole").record["scores"]
+
+
 def test_data_have_a_fingerprint() -> None:
     parts = splits()
     example = parts["train"][0]
@@ -291,9 +305,9 @@ def test_an_epoch_reads_every_example_once_in_batches_of_about_one_length() -> N
     [
         ("train.epochs=0", "train.epochs is 0; expected more than 0"),
         ("train.train_fraction=1.5", "train.train_fraction is 1.5; expected at most 1"),
-        ("train.ema=1.0", "train.ema is 1.0; expected more than 0, and less than 1"),
+        ("train.ema=1.0", "train.ema is 1.0; expected a value in (0, 1)"),
         ("inputs.elmo.placement=top", "inputs.elmo.placement is 'top'; expected one of none, input, output, both"),
-        ("inputs.elmo.dropout=1.0", "inputs.elmo.dropout is 1.0; expected 0 or more, and less than 1"),
+        ("inputs.elmo.dropout=1.0", "inputs.elmo.dropout is 1.0; expected a value in [0, 1)"),
         ("hidden=0", "hidden is 0; expected 1 or more"),
         ("n_layers=0", "n_layers is 0; expected 1 or more"),
         ("inputs.characters.dim=-1", "inputs.characters.dim is -1; expected 1 or more"),
@@ -307,7 +321,7 @@ def test_an_epoch_reads_every_example_once_in_batches_of_about_one_length() -> N
         ("inputs.elmo.learning_rate=0", "inputs.elmo.learning_rate is 0.0; expected more than 0"),
         ("train.weight_decay=-1", "train.weight_decay is -1.0; expected 0 or more"),
         ("train.seed=-1", "train.seed is -1; expected 0 or more"),
-        ("train.rho=1.0", "train.rho is 1.0; expected 0 or more, and less than 1"),
+        ("train.rho=1.0", "train.rho is 1.0; expected a value in [0, 1)"),
         ("hiden=3", "unknown field 'hiden'; did you mean 'hidden'?"),
     ],
 )

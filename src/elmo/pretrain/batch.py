@@ -33,7 +33,7 @@ class Batch:
     predicted: Tensor | None = None  # (P,) rows of the vocabulary; none is all of them
     negatives: Tensor | None = None  # (S, K) places in `predicted`
     log_q: Tensor | None = None  # (S, P)
-    filled: int = 0  # how many of `predicted`, at its end, are there for a round number only
+    filled: int = 0  # the number of `predicted` at its end that only fill it up to a round number
 
     def pinned(self) -> "Batch":
         """The same in memory that a device copies from by itself."""
@@ -68,7 +68,7 @@ class Batches:
         accumulate: int = 1,
         round_to: int = 1,
     ) -> None:
-        """`round_to`: distinct words are filled up to a multiple of so many, so that few sizes occur."""
+        """`round_to`: distinct words are filled up to a multiple of it, so that few sizes occur."""
         self._words = corpus.words
         self._streams = streams
         self._sampler = LogUniform(len(vocabulary))

@@ -27,7 +27,7 @@ class BatchConfig:
     unroll: int = 20  # T: tokens of each row, through which gradients flow
     same_text: bool = False  # both directions read the same sentences in a step; the original's are independent
     restart: float = 0.0  # the share of rows whose state begins at zeros again in a step; the original's never does
-    accumulate: int = 1  # the rows are computed in so many parts: less memory, the same gradient
+    accumulate: int = 1  # the number of parts in which the rows are computed: less memory, the same gradient
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class EvaluationConfig:
 
     every: int = 1000  # steps; 0 is never
     tokens: int = 200_000  # of the held-out text, at most
-    patience: int | None = None  # stop after so many evaluations without a better one
+    patience: int | None = None  # stop after this many evaluations in a row without a better one
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class CheckpointConfig:
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """A whole recipe."""
+    """A complete recipe for pretraining or fine-tuning."""
 
     epochs: float = 10.0
     steps: int | None = None  # instead of epochs
@@ -80,7 +80,7 @@ class PretrainConfig:
     kernels: Literal["auto", "reference"] = "auto"  # reference: the readable implementation, without kernels
     device: str = "auto"
     log_every: int = 100  # steps
-    diverged: float | None = 2.0  # stop where a logged loss is so far above the lowest before it
+    diverged: float | None = 2.0  # stop at a logged loss this far above the lowest before it
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
@@ -127,7 +127,7 @@ class PretrainConfig:
     ) -> "PretrainConfig":
         """Defaults ◀ preset ◀ file ◀ assignments.
 
-        A fine-tuning's defaults are one epoch's; a run that has begun has the values it began with instead.
+        The defaults of fine-tuning are for one epoch; a resumed run has the values it `begun` with instead.
         """
         values = cls(model=BiLMConfig.preset(preset or "original"), **(FINETUNING if finetuning else {})).values()
         if begun is not None:
@@ -143,12 +143,12 @@ class PretrainConfig:
         return values
 
     def for_vocabulary(self, n_words: int) -> "PretrainConfig":
-        """The recipe with a model that predicts these words, and reads them if it reads no characters."""
+        """The recipe for a model that predicts `n_words` words, and reads them if it has no character CNN."""
         table = n_words if self.model.char_cnn is None else None
         return replace(self, model=replace(self.model, n_words=table, n_softmax=n_words))
 
     def sampled(self, n_words: int) -> int | None:
-        """How many negatives are drawn; none where the full softmax costs no more."""
+        """The number of negatives to draw; None where the full softmax costs no more."""
         return self.negatives if self.negatives is not None and 2 * self.negatives < n_words else None
 
 

@@ -19,8 +19,8 @@ from elmo.pretrain.corpus import BEGIN, Corpus, Rows, Shard, end_to_end, sentenc
 from elmo.pretrain.distributed import World
 from elmo.text.vocabulary import UNKNOWN, Vocabulary
 
-ROWS = 32  # of text, read side by side; the state begins anew at each, so the figure is of so many on every device
-SENTENCES = 256  # read side by side where each begins anew
+ROWS = 32  # of text, read side by side; each starts from zeros, so the number is the same on every device
+SENTENCES = 256  # read side by side where each starts from zeros
 STEPS = 64  # tokens of each that are computed together
 WORDS_AT_ONCE = 4096
 

@@ -61,7 +61,7 @@ class _Graph:
     def __init__(self, once: Pass, batch: Batch, state: State, memory: Any) -> None:
         self._batch, self._state = batch.to(state.h.device, copy=True), State(state.h.clone(), state.c.clone())
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads may go on using the device: the one that makes batches does.
+        # Other threads may keep using the device: the one that makes batches does.
         with torch.cuda.graph(self._graph, memory, capture_error_mode="thread_local"):
             self._losses, self._after, self._tables = once(self._batch, self._state)
         self._gradients: list[tuple[nn.Parameter, Tensor]] = [

@@ -334,7 +334,7 @@ class Training:
                     writer.add_scalar(name, value, step)
 
     def _save(self) -> None:
-        # The state is saved for all rows of text, so that another number of processes can go on with it.
+        # The state is saved for all rows of text, so that another number of processes can continue with it.
         rows = [self.world.gather(part.transpose(0, 2).contiguous()) for part in self.state]
         if self.world.rank == 0:
             state = {f"state.{n}": torch.cat(part).transpose(0, 2) for n, part in zip("hc", rows, strict=True)}

@@ -1,7 +1,7 @@
 """PARTS ─▶ SHARDS: the sentences of all parts in the order of their keys, with one number per word of the corpus.
 
 A shard is a range of keys. Every part is sorted, so a range is a slice of each: the slices are laid end to end, sorted,
-and rid of duplicates, so many keys at a time as a few million tokens have. First words have the numbers in which they
+and rid of duplicates, a few million tokens at a time. First words have the numbers in which they
 were met; when all are counted, those become the rows of words.txt.
 """
 

@@ -149,7 +149,7 @@ class _Run:
             tokens += note["tokens"]
             self.progress(step, read, total, tokens)
         if not sentences:
-            shutil.rmtree(folder, ignore_errors=True)  # nothing to go on with
+            shutil.rmtree(folder, ignore_errors=True)  # nothing to continue from
             raise DataError(f"{', '.join(names)}: no sentence in it; expected text")
         return _Text(tuple(Part(folder, number) for number in range(n)), sentences, tokens)
 

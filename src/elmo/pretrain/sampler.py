@@ -23,7 +23,7 @@ class Draw:
 
 
 class LogUniform:
-    """Draws from a vocabulary of so many words."""
+    """Draws words from a vocabulary of a given size."""
 
     def __init__(self, n_words: int) -> None:
         self._n_words = n_words

@@ -35,7 +35,7 @@ def tables_of(config: BiLMConfig, sampled: bool) -> set[str]:
 class TableRows:
     """The rows of large tables that were taken out for one part of a batch."""
 
-    filled: int = 0  # of what is predicted, so many rows at the end are of no use
+    filled: int = 0  # the number of predicted rows at the end that are filling
     taken: list[tuple[nn.Parameter, Tensor, Tensor, bool]] = field(default_factory=list)
 
     def take(self, table: nn.Parameter, rows: Tensor, predicted: bool = False) -> Tensor:

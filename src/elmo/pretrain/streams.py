@@ -4,8 +4,8 @@
     row 1   … </S> <S> who knows ? </S> <S> n|obody …         from window to window along each row
 
 Every shard is shuffled again in every epoch, sentence by sentence, and cut into B equal rows; the backward stream reads
-each sentence from its end. A window is a function of the seed and of its number alone: to go on after step k is to ask
-for window k, and each of several processes reads only its own rows.
+each sentence from its end. A window is a function of the seed and of its number alone: to continue after step k is to
+ask for window k, and each of several processes reads only its own rows.
 """
 
 from functools import lru_cache

@@ -33,7 +33,7 @@ class SstConfig:
     prenet: int = 300
     hidden: int = 300  # H, in each direction, of the encoder and of the integrator
     maxout: int = 1200  # units of the first maxout layer; the second has half as many
-    pool: int = 4  # a maxout unit is the greatest of so many
+    pool: int = 4  # a maxout unit is the greatest of this many linear ones
     prenet_dropout: float = 0.25
     integrator_dropout: float = 0.1  # on what was pooled
     maxout_dropout: float = 0.2  # behind the first maxout layer
