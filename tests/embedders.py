@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from elmo.cli import main
 from elmo.embed.embedder import Embedder
+from elmo.embed.warm_up import TEXT
 from elmo.weights import bilm_tf
 from elmo.weights.folder import Pretrained, write
 from models import write_published
-from numpy_reference import Options, Reference, random_weights
+from numpy_reference import Options, Reference, State, random_weights
 
 OPTIONS: Options = {
     "lstm": {
@@ -80,9 +81,24 @@ def fresh(sentence: Sequence[str]) -> NDArray[np.float64]:
     return REFERENCE.layers(sentence)[0]
 
 
+def warm_reference() -> State:
+    """The state after the warm-up text, by the reference."""
+    state = None
+    for line in TEXT:
+        _, state = REFERENCE.layers(line.split(), state)
+    assert state is not None
+    return state
+
+
 def assert_close(ours: NDArray[Any], theirs: NDArray[Any], tolerance: float = 1e-5) -> None:
     assert ours.shape == theirs.shape  # broadcasting would hide a missing axis
     assert np.abs(ours - theirs).max(initial=0.0) < tolerance
+
+
+def assert_all_close(ours: list[NDArray[Any]], theirs: list[NDArray[Any]], tolerance: float = 1e-5) -> None:
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert_close(one, other, tolerance)
 
 
 def assert_same_bits(ours: Sequence[NDArray[Any]], theirs: Sequence[NDArray[Any]]) -> None:

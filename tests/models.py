@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,11 @@ def state_of(reference_states: Sequence[Any]) -> tuple[NDArray[np.float64], NDAr
         for part in (1, 0)
     )  # (B, S, L, ·)
     return h.transpose(2, 1, 0, 3), c.transpose(2, 1, 0, 3)
+
+
+@contextmanager
+def on(path: str, bilm: torch.nn.Module) -> Iterator[None]:
+    """Run on one of the two paths: a gradient is needed, or none is."""
+    bilm.requires_grad_(path == "training")
+    with torch.set_grad_enabled(path == "training"):
+        yield

@@ -2,10 +2,9 @@
 
 import hashlib
 import itertools
-import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -18,13 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sacremoses import MosesTokenizer
-from torch import Tensor
 
 import elmo
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.model.bilm import BiLM
-from elmo.model.lstm import State
-from elmo.model.packing import Packing
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights import bilm_tf
 from elmo.weights.folder import Pretrained
@@ -378,66 +374,6 @@ def test_more_words_than_pass_the_encoder_together_have_their_own_vectors(model:
 
 def test_no_words_have_no_vectors(model: elmo.Embedder) -> None:
     assert model.token_vectors([]).shape == (0, DIM // 2)
-
-
-# Memory
-
-
-ALLOCATOR = (
-    "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate "
-    "8589934592 bytes. Error code 12 (Cannot allocate memory)"
-)
-SHORTAGES = {
-    "torch": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."),
-    "allocator": lambda: RuntimeError(ALLOCATOR),
-    "python": MemoryError,
-}
-
-
-def limit_memory(monkeypatch: pytest.MonkeyPatch, tokens: int, error: Callable[[], Exception]) -> list[int]:
-    """Let the biLM fail on batches of more than so many tokens; the sizes it was given are listed."""
-    contextualize, sizes = BiLM.contextualize, []
-
-    def limited(self: BiLM, vectors: Tensor, packing: Packing, state: State | None = None) -> Any:
-        sizes.append(len(vectors))
-        if len(vectors) > tokens:
-            raise error()
-        return contextualize(self, vectors, packing, state)
-
-    monkeypatch.setattr(BiLM, "contextualize", limited)
-    return sizes
-
-
-@pytest.mark.parametrize("shortage", SHORTAGES)
-@pytest.mark.parametrize("state", ["fresh", "warm", "carried"])
-def test_a_batch_that_does_not_fit_is_halved_and_says_so(
-    shortage: str, state: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    model, undisturbed = embedder(), embedder()
-    model.warm_state()
-    wanted = list(undisturbed.embed(SENTENCES, state=state, batch_size=10))
-    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, logger="elmo"):
-        sizes = limit_memory(patched, 25, SHORTAGES[shortage])
-        arrays = list(model.embed(SENTENCES, state=state, batch_size=10))
-    assert max(sizes) > 25
-    assert len(arrays) == len(wanted)
-    for array, other in zip(arrays, wanted, strict=True):
-        assert_close(array, other)
-    assert "is halved" in caplog.text
-    assert "batch_" in caplog.text  # and which setting would have spared it
-
-
-def test_a_sentence_that_does_not_fit_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit_memory(monkeypatch, 25, SHORTAGES["torch"])
-    with pytest.raises(ElmoError, match=r"^out of memory on cpu with one sentence of 30 tokens; split it$"):
-        list(embedder().embed([["the"], ["the"] * 30, ["cat"]]))
-
-
-def test_another_error_is_not_taken_for_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = limit_memory(monkeypatch, 25, lambda: RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
-        list(embedder().embed(SENTENCES))
-    assert len([size for size in sizes if size > 25]) == 1
 
 
 # Loading, and what is refused

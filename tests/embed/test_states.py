@@ -1,4 +1,4 @@
-"""Where the LSTMs start: carried as bilm-tf does, against its arrays and the reference; and warm, from one state."""
+"""`state="carried"`: the state goes from batch to batch as in bilm-tf, against its arrays and the reference."""
 
 import json
 from pathlib import Path
@@ -10,13 +10,18 @@ import pytest
 from numpy.typing import NDArray
 
 import elmo
-from elmo.embed.warm_up import TEXT
-from elmo.model.lstm import State
-from elmo.weights.folder import Pretrained
-from embedders import DIM, N_LAYERS, OPTIONS, REFERENCE, WEIGHTS, assert_close, assert_same_bits, embedder, fresh
+from embedders import (
+    DIM,
+    N_LAYERS,
+    REFERENCE,
+    assert_all_close,
+    assert_close,
+    assert_same_bits,
+    embedder,
+    warm_reference,
+)
 from embedders import elmo as elmo_command
-from models import random_sentences, state_of, write_published
-from numpy_reference import State as ReferenceState
+from models import random_sentences
 from reference_files import VARIANTS, needs_shared, reference
 
 TOLERANCE = 5e-6  # against bilm-tf, which computed in float32
@@ -29,12 +34,6 @@ def batched(sentences: list[list[str]], size: int) -> list[list[list[str]]]:
 
 def flat(arrays: Any) -> list[NDArray[np.float64]]:
     return [array for batch in arrays for array in batch]
-
-
-def assert_all_close(ours: list[NDArray[Any]], theirs: list[NDArray[Any]], tolerance: float = 1e-5) -> None:
-    assert len(ours) == len(theirs)
-    for one, other in zip(ours, theirs, strict=True):
-        assert_close(one, other, tolerance)
 
 
 # Carried
@@ -150,81 +149,3 @@ def in_token_mode(weights: Path, sentences: list[list[str]], folder: Path) -> el
     assert model.config.char_cnn is None
     assert model.config.n_words == len(distinct)
     return model
-
-
-# Warm
-
-
-def warm_reference() -> ReferenceState:
-    state = None
-    for line in TEXT:
-        _, state = REFERENCE.layers(line.split(), state)
-    assert state is not None
-    return state
-
-
-def test_the_warm_state_is_the_one_after_the_text() -> None:
-    h, c = state_of([warm_reference()])
-    ours = embedder().warm_state()
-    assert_close(ours.h.numpy(), h)
-    assert_close(ours.c.numpy(), c)
-
-
-@pytest.mark.parametrize("batch_tokens", [1, 20, None])
-def test_every_sentence_starts_warm_whatever_its_batch(batch_tokens: int | None) -> None:
-    model, start = embedder(), warm_reference()
-    for sentences in (SENTENCES, SENTENCES[::-1]):
-        arrays = list(model.embed(sentences, state="warm", batch_tokens=batch_tokens))
-        assert_all_close(arrays, [REFERENCE.layers(sentence, start)[0] for sentence in sentences])
-
-
-def test_warm_is_not_fresh() -> None:
-    (array,) = embedder().embed([["the", "cat"]], state="warm")
-    assert np.abs(array - fresh(["the", "cat"])).max() > 1e-2
-    assert_close(array[0], fresh(["the", "cat"])[0])  # the tokens themselves have no state
-
-
-def test_warm_is_running_from_the_warm_state() -> None:
-    model = embedder()
-    sentence = ["the", "cat", "sat"]
-    layers, _ = model.bilm(model.ids([sentence]), model.warm_state())
-    (array,) = model.embed([sentence], state="warm")
-    assert_close(array, layers.without_boundaries().activations[:, 0].numpy())
-
-
-def test_the_same_warm_calls_give_the_same_bits() -> None:
-    first, second = (list(embedder().embed(SENTENCES, state="warm", batch_tokens=30)) for _ in range(2))
-    assert_same_bits(first, second)
-
-
-def test_what_was_embedded_before_does_not_move_the_warm_state() -> None:
-    model = embedder(cache_bytes=100)
-    list(model.embed(SENTENCES, state="carried"))
-    list(model.embed(SENTENCES))
-    h, c = state_of([warm_reference()])
-    assert_close(model.warm_state().h.numpy(), h)
-    assert_close(model.warm_state().c.numpy(), c)
-
-
-def test_the_warm_state_lies_in_the_folder_and_is_read_back(tmp_path: Path) -> None:
-    model = embedder()
-    model.save(tmp_path / "model")
-    again = elmo.load(tmp_path / "model", device="cpu")
-    assert_same_bits([part.numpy() for part in again.warm_state()], [part.numpy() for part in model.warm_state()])
-
-
-def test_a_stored_warm_state_is_used_instead_of_the_text(tmp_path: Path) -> None:
-    _, state = REFERENCE.layers(["quite", "another", "text"])
-    h, c = (array.astype(np.float32) for array in state_of([state]))
-    model = embedder()
-    stored = State(*(model.bilm.zero_state(1).h.new_tensor(part) for part in (h, c)))
-    elmo.Embedder(Pretrained(model.bilm, None, stored)).save(tmp_path / "model")
-    arrays = list(elmo.load(tmp_path / "model", device="cpu").embed(SENTENCES, state="warm"))
-    assert_all_close(arrays, [REFERENCE.layers(sentence, state)[0] for sentence in SENTENCES])
-
-
-def test_published_files_warm_up_as_the_folder_does(tmp_path: Path) -> None:
-    _, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
-    embedder().save(tmp_path / "model")
-    both = (elmo.load(path, device="cpu").embed(SENTENCES, state="warm") for path in (weights, tmp_path / "model"))
-    assert_all_close(*map(list, both))

@@ -1,7 +1,6 @@
 """The biLM against the NumPy reference, in every variant and on both paths: with a gradient and without one."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -9,22 +8,20 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch.func import functional_call
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from elmo.errors import ConfigError
 from elmo.model import lstm as lstm_module
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNNConfig
 from elmo.model.layers import Layers
-from elmo.model.lstm import LSTMConfig, ProjectedLSTM, State
-from elmo.model.packing import Packing
+from elmo.model.lstm import LSTMConfig, State
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights import bilm_tf
 from models import (
     VARIANTS,
     carried,
     ids_of,
+    on,
     published,
     random_sentences,
     small,
@@ -59,14 +56,6 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
         return write_published(tmp_path_factory.mktemp("model"), *published(variant))
 
     return lambda variant: bilm_tf.read(*files(variant))
-
-
-@contextmanager
-def on(path: str, bilm: torch.nn.Module) -> Iterator[None]:
-    """Run on one of the two paths: a gradient is needed, or none is."""
-    bilm.requires_grad_(path == "training")
-    with torch.set_grad_enabled(path == "training"):
-        yield
 
 
 def largest_difference(layers: Layers, expected: list[NDArray[np.float64]]) -> float:
@@ -275,15 +264,6 @@ def test_mask_and_zeros_at_padding(read: Read) -> None:
     assert torch.equal(norms > 0, layers.mask.expand(3, -1, -1))
 
 
-def test_without_boundaries_by_hand() -> None:
-    lengths, places = [4, 2, 3], 4
-    mask = torch.arange(places) < torch.tensor(lengths)[:, None]
-    activations = (torch.arange(1.0, 25.0).view(2, 3, places, 1) * mask[..., None]).expand(2, 3, places, 2)
-    inner = Layers(activations, mask).without_boundaries()
-    assert inner.mask.tolist() == [[True, True], [False, False], [True, False]]
-    assert inner.activations[..., 0].tolist() == [[[2, 3], [0, 0], [10, 0]], [[14, 15], [0, 0], [22, 0]]]
-
-
 def test_without_boundaries_is_the_reference_s(read: Read) -> None:
     reference, bilm = reference_of("skip"), read("skip")
     sentences = random_sentences(np.random.default_rng(7), 5)
@@ -294,131 +274,7 @@ def test_without_boundaries_is_the_reference_s(read: Read) -> None:
     assert largest_difference(Layers(layers.activations[:, kept], layers.mask[kept]), expected) < 1e-5
 
 
-# Packing
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_packing_by_brute_force(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(0 if seed % 2 else 1, 8, size=rng.integers(0, 8)).tolist()
-    order = sorted(range(len(lengths)), key=lambda sentence: -lengths[sentence])
-    steps = range(max(lengths, default=0))
-    packed = [(sentence, step) for step in steps for sentence in order if lengths[sentence] > step]
-    packing = Packing.of(lengths)
-    assert packing.order.tolist() == order
-    assert packing.rows == [sum(length > step for length in lengths) for step in steps]
-    assert list(zip(packing.sentence.tolist(), packing.step.tolist(), strict=True)) == packed
-    assert packing.mirror.tolist() == [packed.index((s, lengths[s] - 1 - step)) for s, step in packed]
-    assert [rows.tolist() for rows in packing.of_sentences()] == [
-        [packed.index((sentence, step)) for step in range(length)] for sentence, length in enumerate(lengths)
-    ]
-
-
-# One layer of LSTMs
-
-
-def torch_lstm(ours: ProjectedLSTM, input_dim: int) -> torch.nn.LSTM:
-    """PyTorch's LSTM with the same weights: gates i, f, candidate, o, and the forget bias of 1 in its bias."""
-    h, d = ours.config.dim, ours.config.projection_dim
-    theirs = torch.nn.LSTM(input_dim, h, proj_size=d if d != h else 0).double()
-    i, f, o, candidate = (torch.arange(gate * h, (gate + 1) * h) for gate in range(4))
-    order = torch.cat([i, f, candidate, o])
-    with torch.no_grad():
-        theirs.weight_ih_l0.copy_(ours.weight_input[0].t()[order])
-        theirs.weight_hh_l0.copy_(ours.weight_hidden[0].t()[order])
-        theirs.bias_ih_l0.copy_(ours.bias[0][order])
-        theirs.bias_hh_l0.zero_()
-        theirs.bias_hh_l0[h : 2 * h] = 1.0
-        if d != h:
-            theirs.weight_hr_l0.copy_(ours.weight_projection[0].t())
-    return theirs
-
-
-def packed_inputs(lengths: list[int], dim: int) -> PackedSequence:
-    return pack_padded_sequence(torch.randn(lengths[0], len(lengths), dim, dtype=torch.float64), lengths)
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(("h", "d"), [(7, 3), (4, 4)])
-def test_one_direction_without_clips_is_pytorch_s_lstm(h: int, d: int, path: str) -> None:
-    torch.manual_seed(0)
-    ours = ProjectedLSTM(5, LSTMConfig(h, d, cell_clip=None, proj_clip=None)).double()
-    with torch.no_grad():
-        ours.bias.normal_()
-    packed = packed_inputs([6, 4, 4, 1], 5)
-    state = State(torch.randn(1, 4, d).double(), torch.randn(1, 4, h).double())
-    expected, after = torch_lstm(ours, 5)(packed, (state.h, state.c))
-    with on(path, ours):
-        outputs, end = ours(packed.data[None], packed.batch_sizes.tolist(), state)
-    torch.testing.assert_close(outputs[0], expected.data, rtol=0, atol=1e-12)
-    torch.testing.assert_close(end.h, after[0], rtol=0, atol=1e-12)
-    torch.testing.assert_close(end.c, after[1], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_directions_side_by_side_are_those_alone(path: str) -> None:
-    torch.manual_seed(1)
-    config = LSTMConfig(7, 3, cell_clip=0.4, proj_clip=0.2)
-    both = ProjectedLSTM(5, config, directions=2).double()
-    rows = [3, 3, 2, 1]
-    inputs = torch.randn(2, sum(rows), 5).double()
-    state = State(torch.randn(2, 3, 3).double(), torch.randn(2, 3, 7).double())
-    with on(path, both):
-        outputs, end = both(inputs, rows, state)
-        for k in range(2):
-            alone = ProjectedLSTM(5, config).double()
-            alone.load_state_dict({name: tensor[k : k + 1] for name, tensor in both.state_dict().items()})
-            expected, after = alone(inputs[k : k + 1], rows, State(*(part[k : k + 1] for part in state)))
-            torch.testing.assert_close(outputs[k : k + 1], expected, rtol=0, atol=1e-12)
-            torch.testing.assert_close(end.h[k : k + 1], after.h, rtol=0, atol=1e-12)
-            torch.testing.assert_close(end.c[k : k + 1], after.c, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(("h", "d"), [(4, 2), (3, 3)])
-@pytest.mark.parametrize(("cell_clip", "proj_clip"), [(None, None), (0.5, 0.4)])
-def test_gradients_of_the_reference(h: int, d: int, cell_clip: float | None, proj_clip: float | None) -> None:
-    torch.manual_seed(2)
-    lstm = ProjectedLSTM(2, LSTMConfig(h, d, cell_clip=cell_clip, proj_clip=proj_clip), directions=2).double()
-    rows = [3, 2, 2, 1]
-    with torch.no_grad():
-        for parameter in lstm.parameters():
-            parameter.normal_()
-    names = [name for name, _ in lstm.named_parameters()]
-    given = [torch.randn(2, sum(rows), 2), torch.randn(2, 3, d), torch.randn(2, 3, h), *lstm.parameters()]
-    given = [tensor.detach().double().requires_grad_(True) for tensor in given]
-
-    def run(
-        inputs: torch.Tensor, h: torch.Tensor, c: torch.Tensor, *parameters: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        outputs, state = functional_call(lstm, dict(zip(names, parameters, strict=True)), (inputs, rows, State(h, c)))
-        return outputs, *state
-
-    outputs, _, c = run(*given)
-    assert outputs.requires_grad
-    if cell_clip is not None:  # both clips bite, and neither on everything
-        assert 0 < (c.abs() == cell_clip).sum() < c.numel()
-        if d != h:
-            assert 0 < (outputs.abs() == proj_clip).sum() < outputs.numel()
-    assert torch.autograd.gradcheck(run, given)
-
-
 # What is refused
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"dim": 0}, "lstm.dim is 0; expected an integer of at least 1"),
-        ({"projection_dim": -1}, "lstm.projection_dim is -1; expected an integer of at least 1"),
-        ({"n_layers": 0}, "lstm.n_layers is 0; expected an integer of at least 1"),
-        ({"cell_clip": 0}, "lstm.cell_clip is 0; expected a positive number, or null for no clipping"),
-        ({"proj_clip": -3.0}, "lstm.proj_clip is -3.0; expected a positive number, or null for no clipping"),
-        ({"proj_clip": float("nan")}, "lstm.proj_clip is nan; expected a positive number, or null for no clipping"),
-    ],
-)
-def test_lstms_that_cannot_be(given: dict[str, float], message: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{message}$"):
-        LSTMConfig(**given)
 
 
 def test_characters_and_words_at_once_or_neither() -> None:
