@@ -1,6 +1,6 @@
 """ELMo: deep contextualized word representations (Peters et al., NAACL 2018), in PyTorch.
 
-The public names, and nothing else. They are imported when first used, so that `import elmo` costs nothing.
+This module has the public names. They are imported when first used, so that `import elmo` is fast.
 """
 
 from importlib import import_module

@@ -1,15 +1,15 @@
-"""One root for every mistake a user can make: caught once by the command line, printed as one line, exit code 2.
+"""Errors of the user, all subclasses of `ElmoError`: the command line prints one line and exits with code 2.
 
-A message says where, what was found, what was expected and what to do. Programmers' mistakes stay plain exceptions.
+A message says where, what was found, what was expected and what to do. Programming errors are ordinary exceptions.
 """
 
 
 class ElmoError(Exception):
-    """Anything this library refuses with an explanation."""
+    """Base class of all errors that this library explains to the user."""
 
 
 class ConfigError(ElmoError):
-    """An option, a config field or a command-line argument that cannot be used."""
+    """A wrong option, config field or command-line argument."""
 
 
 class DataError(ElmoError):
@@ -17,11 +17,11 @@ class DataError(ElmoError):
 
 
 class WeightsError(ElmoError):
-    """Model files that are missing, damaged, or do not belong together."""
+    """Model files that are missing, damaged, or from different models."""
 
 
 def no_softmax(model: object) -> WeightsError:
-    """The error for a model that cannot predict words."""
+    """Return the error for a model that cannot predict words."""
     return WeightsError(
         f"{model}: has no softmax, so it predicts no words; published HDF5 files have none. `elmo finetune` trains one"
     )

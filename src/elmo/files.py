@@ -117,7 +117,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def refuse_existing(path: Path) -> None:
-    """Refuse an output that exists: nothing a user made is overwritten."""
+    """Refuse an output that exists: no file of the user is overwritten."""
     try:
         exists = path.exists()
     except OSError as error:  # a name that is too long, a folder that may not be searched
@@ -127,8 +127,8 @@ def refuse_existing(path: Path) -> None:
 
 
 def write_error(path: Path, error: Exception) -> DataError:
-    """Why a file could not be written, in one line."""
-    # HDF5 and safetensors wrap the system's error in their own and keep it in the text.
+    """Return the error for a file that could not be written."""
+    # HDF5 and safetensors raise errors of their own, with the system's error in the text.
     if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
         return DataError(f"{path}: the disk is full; nothing was put in its place. Make room first")
     return DataError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import elmo
-from elmo.embed.sentences import MAX_SENTENCE_TOKENS, tokenised
+from elmo.embed.sentences import MAX_SENTENCE_TOKENS, tokenize_sentences
 from elmo.errors import ConfigError, DataError
 from elmo.text.tokens import words
 from embedders import embedder
@@ -43,12 +43,13 @@ class Scalar:
 def test_strings_are_tokenised_and_the_rest_is_tokens() -> None:
     given = [TEXT, ["It", "is"], ("It",), np.array(["It", "is"]), Column("a", "b"), np.str_(TEXT), iter(["x"]), [], ""]
     split = words(TEXT)
-    assert list(tokenised(given)) == [split, ["It", "is"], ["It"], ["It", "is"], ["a", "b"], split, ["x"], [], []]
+    found = list(tokenize_sentences(given))
+    assert found == [split, ["It", "is"], ["It"], ["It", "is"], ["a", "b"], split, ["x"], [], []]
 
 
 def test_numpys_and_pyarrows_strings_become_plain_ones() -> None:
     given = [[np.str_("It"), "is"], np.array(["a", "b"]), Scalar(TEXT), Scalar(["a", "b"]), [Scalar("a")]]
-    found = list(tokenised(given))
+    found = list(tokenize_sentences(given))
     assert found == [["It", "is"], ["a", "b"], words(TEXT), ["a", "b"], ["a"]]
     assert {type(token) for tokens in found for token in tokens} == {str}
 
@@ -56,10 +57,10 @@ def test_numpys_and_pyarrows_strings_become_plain_ones() -> None:
 def test_pyarrows_arrays_are_read() -> None:
     import pyarrow
 
-    assert list(tokenised(pyarrow.array([TEXT, "x"]))) == [words(TEXT), ["x"]]
-    assert list(tokenised(pyarrow.array([["a", "b"], []]))) == [["a", "b"], []]
+    assert list(tokenize_sentences(pyarrow.array([TEXT, "x"]))) == [words(TEXT), ["x"]]
+    assert list(tokenize_sentences(pyarrow.array([["a", "b"], []]))) == [["a", "b"], []]
     with pytest.raises(DataError, match=r"^sentence 1 is None; .*dropna"):
-        list(tokenised(pyarrow.array([TEXT, None])))
+        list(tokenize_sentences(pyarrow.array([TEXT, None])))
 
 
 class Rows:
@@ -70,12 +71,12 @@ class Rows:
 
 
 def test_what_gives_its_rows_one_by_one_is_a_list_of_sentences() -> None:
-    assert list(tokenised(Rows())) == [["one"], ["two"]]
+    assert list(tokenize_sentences(Rows())) == [["one"], ["two"]]
 
 
 def test_rows_of_an_array_are_sentences() -> None:
-    assert list(tokenised(np.array([["a", "b"], ["c", "d"]]))) == [["a", "b"], ["c", "d"]]
-    assert list(tokenised(np.array([TEXT, "x"]))) == [words(TEXT), ["x"]]
+    assert list(tokenize_sentences(np.array([["a", "b"], ["c", "d"]]))) == [["a", "b"], ["c", "d"]]
+    assert list(tokenize_sentences(np.array([TEXT, "x"]))) == [words(TEXT), ["x"]]
 
 
 class NAType:

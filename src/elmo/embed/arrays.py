@@ -10,8 +10,8 @@ from torch import Tensor
 
 from elmo.embed.runner import Runner
 from elmo.embed.selection import Array, LayersArgument, Selection
-from elmo.embed.sentences import MAX_SENTENCE_TOKENS, Sentence, tokenised
-from elmo.embed.words import bounded
+from elmo.embed.sentences import MAX_SENTENCE_TOKENS, Sentence, tokenize_sentences
+from elmo.embed.words import with_boundaries
 from elmo.errors import ConfigError
 from elmo.model.packing import Packing
 
@@ -82,10 +82,10 @@ def embed_sentences(
     budget = runner.batch_tokens(batch_tokens)
     config = runner.bilm.config
     selection = Selection.parse(layers, config.n_layers, dtype)
-    read = SentenceArrays(selection, Staging() if staging is None else staging)
-    split = tokenised(sentences, max_sentence_tokens)
+    finish = SentenceArrays(selection, Staging() if staging is None else staging)
+    split = tokenize_sentences(sentences, max_sentence_tokens)
     if state == "carried":
-        arrays = runner.carry(map(bounded, split), read, batch_size=batch_size, skip=skip)
+        arrays = runner.carry(map(with_boundaries, split), finish, batch_size=batch_size, skip=skip)
         return (np.ascontiguousarray(array[..., 1:-1, :]) for array in arrays)
     empty, start = partial(selection.empty, config.n_layers, config.output_dim), partial(runner.after, state)
-    return runner.independent(split, read, start, batch_tokens=budget, empty=empty, skip=skip)
+    return runner.independent(split, finish, start, batch_tokens=budget, empty=empty, skip=skip)

@@ -17,7 +17,7 @@ from elmo.embed.language_model import LanguageModel, Scores, Substitute
 from elmo.embed.pooling import pooling as pooling_named
 from elmo.embed.runner import Runner
 from elmo.embed.selection import Array, LayersArgument
-from elmo.embed.sentences import MAX_SENTENCE_TOKENS, Sentence, tokenised
+from elmo.embed.sentences import MAX_SENTENCE_TOKENS, Sentence, tokenize_sentences
 from elmo.embed.words import WordCache, WordEncoder
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
@@ -225,14 +225,14 @@ class Embedder:
         if state not in ("fresh", "warm"):
             raise ConfigError(f"state is {state!r}; every sentence is scored alone: expected fresh or warm")
         budget = self.runner.batch_tokens(batch_tokens)
-        return model.score_all(tokenised(sentences, max_sentence_tokens), state, budget)
+        return model.score_all(tokenize_sentences(sentences, max_sentence_tokens), state, budget)
 
     def substitutes(self, sentence: Sentence, i: int, n: int = 10) -> list[Substitute]:
         """Return the n words of the vocabulary that fit best in the place of token i, with their probabilities.
 
         p(w) ∝ p(w | tokens before i) · p(w | tokens after i) / p(w). Token i itself is not read, and can be among them.
         """
-        return LanguageModel(self.runner, self.vocabulary).substitutes(next(tokenised([sentence])), i, n)
+        return LanguageModel(self.runner, self.vocabulary).substitutes(next(tokenize_sentences([sentence])), i, n)
 
     def fingerprint(self) -> str:
         """Return a short hash of the config and the weights, the same from whatever file they were read."""
@@ -241,12 +241,12 @@ class Embedder:
 
     def token_vectors(self, words: Sequence[str]) -> Array:
         """Return the context-independent vectors of words, (N, D), the input of the LSTMs."""
-        vectors: Array = self._encoder(next(tokenised([words], None))).float().cpu().numpy()
+        vectors: Array = self._encoder(next(tokenize_sentences([words], None))).float().cpu().numpy()
         return vectors
 
     def ids(self, sentences: Iterable[Sentence]) -> Tensor:
         """Return the input of `Elmo` and `BiLM`, with boundaries: character ids (B, T, C), or word ids (B, T)."""
-        return self._encoder.ids(list(tokenised(sentences)))
+        return self._encoder.ids(list(tokenize_sentences(sentences)))
 
     def reset_state(self) -> None:
         """Set the state that `state="carried"` carries back to zeros."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from elmo.embed.runner import Runner
-from elmo.embed.words import bounded
+from elmo.embed.words import with_boundaries
 from elmo.errors import ConfigError, WeightsError
 from elmo.model.device import without_autocast
 from elmo.model.packing import Packing
@@ -117,7 +117,7 @@ class LanguageModel:
     def score_all(self, sentences: Iterable[list[str]], state: str, batch_tokens: int) -> Iterator[Scores]:
         """Yield the scores of each sentence, in order, from the state "fresh" or "warm"."""
         start = partial(self.runner.before, state)
-        return self.runner.independent(map(bounded, sentences), self.scores, start, batch_tokens=batch_tokens)
+        return self.runner.independent(map(with_boundaries, sentences), self.scores, start, batch_tokens=batch_tokens)
 
     @torch.inference_mode()
     def scores(self, batch: list[list[str]], layers: list[Tensor], packing: Packing) -> list[Scores]:
@@ -142,7 +142,7 @@ class LanguageModel:
         place = _place(i, len(sentence))
         if n < 1:
             raise ConfigError(f"n is {n}; expected the number of words to find, 1 or more")
-        (top,), _ = self.runner.run([bounded(sentence)], self.runner.before("fresh"), _top_layer)  # (T + 2, 2D)
+        (top,), _ = self.runner.run([with_boundaries(sentence)], self.runner.before("fresh"), _top_layer)  # (T + 2, 2D)
         sides = [top[place, : self.dim]]  # forward, up to the token before it
         if self.bilm.config.bidirectional:
             sides.append(top[place + 2, self.dim :])  # backward, down to the token after it

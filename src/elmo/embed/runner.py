@@ -17,7 +17,7 @@ from torch import Tensor
 
 from elmo.embed.snapshot import Snapshot
 from elmo.embed.warm_up import TEXT, warm_state
-from elmo.embed.words import WordCache, WordEncoder, bounded
+from elmo.embed.words import WordCache, WordEncoder, with_boundaries
 from elmo.errors import ConfigError, ElmoError
 from elmo.model.bilm import BiLM
 from elmo.model.device import without_autocast
@@ -30,7 +30,7 @@ log = logging.getLogger("elmo")
 
 Result = TypeVar("Result")
 # A batch of sentences, its layers, (N, 2D) each, packed ─▶ a result for each sentence
-Read = Callable[[list[list[str]], list[Tensor], Packing], list[Result]]
+Finish = Callable[[list[list[str]], list[Tensor], Packing], list[Result]]
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}  # tokens per batch
 WINDOW_BATCHES = 4  # batches in a window, which is sorted by length
@@ -95,14 +95,14 @@ class Runner:
     def independent(
         self,
         sentences: Iterable[list[str]],
-        read: Read[Result],
+        finish: Finish[Result],
         start: Callable[[], State],
         *,
         batch_tokens: int,
         empty: Callable[[], Result] | None = None,
         skip: int = 0,
     ) -> Iterator[Result]:
-        """Yield the result of `read` for each sentence, in order, all from one state; `empty()` for one without tokens.
+        """Yield the result of `finish` for each sentence, in order, all from one state; `empty()` for an empty one.
 
         `start()` is called once for each window of sentences, because the weights may have changed since the last one.
         The first `skip` sentences are read but give no result.
@@ -118,14 +118,14 @@ class Runner:
                     self._vectors(batch)  # the cache must have seen them
                 else:
                     every = State(*(part.expand(-1, -1, len(batch), -1) for part in first))
-                    results.update(zip(rows, self.run(batch, every, read)[0], strict=True))
+                    results.update(zip(rows, self.run(batch, every, finish)[0], strict=True))
             for row in range(skipped, len(window)):
                 yield results.pop(row) if empty is None or window[row] else empty()
 
     def carry(
-        self, sentences: Iterable[list[str]], read: Read[Result], *, batch_size: int, skip: int = 0
+        self, sentences: Iterable[list[str]], finish: Finish[Result], *, batch_size: int, skip: int = 0
     ) -> Iterator[Result]:
-        """Yield the result of `read` for each sentence; row r of a batch starts from the state of row r before it.
+        """Yield the result of `finish` for each sentence; row r of a batch starts from the state of row r before it.
 
         Threads share this state: their batches are computed one after the other.
         """
@@ -134,7 +134,7 @@ class Runner:
             with self._carrying:
                 before = self._carried_by(size)
                 start = State(*(part[:, :, :size] for part in before))
-                results, after = self.run(batch, start, read)
+                results, after = self.run(batch, start, finish)
                 # A smaller batch leaves the states of further rows unchanged.
                 pairs = zip(after, before, strict=True)
                 self.carried = State(*(torch.cat([new, old[:, :, size:]], dim=2) for new, old in pairs))
@@ -146,13 +146,13 @@ class Runner:
         with self._carrying:
             self.carried = None
 
-    def run(self, batch: list[list[str]], start: State, read: Read[Result]) -> tuple[list[Result], State]:
-        """Compute a batch, in halves if memory runs out; return the results of `read`, and the final state."""
+    def run(self, batch: list[list[str]], start: State, finish: Finish[Result]) -> tuple[list[Result], State]:
+        """Compute a batch, in halves if memory runs out; return the results of `finish`, and the final state."""
         try:
             with torch.inference_mode(), without_autocast(self.bilm.weight):
                 packing = Packing.of([len(sentence) for sentence in batch])
                 layers, state = self.bilm.contextualize(self._vectors(batch, packing), packing, start)
-                return read(batch, layers, packing), state
+                return finish(batch, layers, packing), state
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not _out_of_memory(error):
                 raise
@@ -163,7 +163,7 @@ class Runner:
         log.warning("out of memory: a batch of %d sentences is halved; batch_tokens= sets the size", len(batch))
         half = len(batch) // 2
         halves = [
-            self.run(batch[rows], State(*(part[:, :, rows] for part in start)), read)
+            self.run(batch[rows], State(*(part[:, :, rows] for part in start)), finish)
             for rows in (slice(half), slice(half, None))
         ]
         (results, state), (more_results, more_state) = halves
@@ -199,7 +199,7 @@ class Runner:
         if state == "fresh":
             return zeros
         if state not in starts.before:
-            sentences = [bounded(line.split()) for line in TEXT]
+            sentences = [with_boundaries(line.split()) for line in TEXT]
             starts.before[state] = warm_state(self.bilm, [self._vectors([sentence]) for sentence in sentences])
         return State(*(known.to(zero) for known, zero in zip(starts.before[state], zeros, strict=True)))
 

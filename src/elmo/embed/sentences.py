@@ -16,7 +16,7 @@ Sentence = str | Sequence[str]
 _EXPECTED = "expected a string or a list of tokens"
 
 
-def tokenised(
+def tokenize_sentences(
     sentences: Iterable[Sentence], max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS
 ) -> Iterator[list[str]]:
     """Yield the tokens of each sentence. A wrong argument is refused at once, a bad sentence when it is read."""

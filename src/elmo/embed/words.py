@@ -22,7 +22,7 @@ from elmo.text.vocabulary import Vocabulary
 WORDS_AT_ONCE = 1024  # words per batch of the token encoder
 
 
-def bounded(sentence: Sequence[str]) -> list[str]:
+def with_boundaries(sentence: Sequence[str]) -> list[str]:
     """Return the sentence with `<S>` and `</S>` around it."""
     return [BEGIN_SENTENCE, *sentence, END_SENTENCE]
 
@@ -62,7 +62,7 @@ class WordEncoder:
             assert self.vocabulary is not None
             ids = np.zeros((len(sentences), max(map(len, sentences), default=0) + 2), dtype=np.int64)
             for row, sentence in zip(ids, sentences, strict=True):
-                row[: len(sentence) + 2] = self.vocabulary.ids(bounded(sentence))
+                row[: len(sentence) + 2] = self.vocabulary.ids(with_boundaries(sentence))
         return torch.from_numpy(ids).to(self.bilm.weight.device)
 
 

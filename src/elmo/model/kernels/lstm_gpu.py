@@ -58,7 +58,7 @@ def _limit(limit: float | None, dtype: torch.dtype) -> float:
 class _Kept(NamedTuple):
     """Tensors of the forward pass that the backward pass needs."""
 
-    read: Tensor  # (S, N, D_in + D): inputs and the output before, side by side
+    x_and_h: Tensor  # (S, N, D_in + D): inputs and the output before, side by side
     gates: Tensor  # (S, N, 4H) before their activation
     cells: Tensor  # (S, N, H)
     hidden: Tensor  # (S, N, H)
@@ -80,22 +80,22 @@ def _forward(
     kept_rows = n_tokens if keep else max(rows, default=0)  # without a gradient, every step uses the same memory
     weight = torch.cat([weight_input.to(low), weight_hidden.to(low)], dim=1)
     projection = None if weight_projection is None else weight_projection.to(low)
-    read = inputs.new_empty(directions, n_tokens, input_dim + dim, dtype=low)
-    read[:, :, :input_dim] = inputs
-    outputs = read.new_empty(directions, n_tokens, dim)
-    gates = read.new_empty(directions, kept_rows, 4 * size)
-    hidden = read.new_empty(directions, kept_rows, size)
+    x_and_h = inputs.new_empty(directions, n_tokens, input_dim + dim, dtype=low)
+    x_and_h[:, :, :input_dim] = inputs
+    outputs = x_and_h.new_empty(directions, n_tokens, dim)
+    gates = x_and_h.new_empty(directions, kept_rows, 4 * size)
+    hidden = x_and_h.new_empty(directions, kept_rows, size)
     cells = c.new_empty(directions, kept_rows, size)
     h, c = (part.clone(memory_format=torch.contiguous_format) for part in (h, c))
     if rows:
-        read[:, : rows[0], input_dim:] = h[:, : rows[0]]
+        x_and_h[:, : rows[0], input_dim:] = h[:, : rows[0]]
 
     before = c
     for (start, active), following in zip(_steps(rows), [*rows[1:], 0], strict=False):
         step = slice(start, start + active)
         kept = step if keep else slice(active)
         gate, cell, hid, output = gates[:, kept], cells[:, kept] if keep else c, hidden[:, kept], outputs[:, step]
-        torch.bmm(read[:, step], weight, out=gate)
+        torch.bmm(x_and_h[:, step], weight, out=gate)
         _cell[_blocks(directions, active * size)](
             gate, bias, before, cell, hid, active * size, size,
             gate.stride(0), before.stride(0), cell.stride(0), hid.stride(0), forget_bias, cell_clip, BLOCK,
@@ -103,7 +103,7 @@ def _forward(
         if projection is not None:
             torch.bmm(hid, projection, out=output)
         result = output if projection is not None else hid
-        next_h = read[:, step.stop : step.stop + following, input_dim:]
+        next_h = x_and_h[:, step.stop : step.stop + following, input_dim:]
         _clip[_blocks(directions, active * dim)](
             result, output, next_h, active, following, dim,
             result.stride(0), output.stride(0), next_h.stride(0), next_h.stride(1), proj_clip, BLOCK,
@@ -114,7 +114,7 @@ def _forward(
         h[:, : rows[0]] = outputs[:, last]
         if keep:
             c[:, : rows[0]] = cells[:, last]
-    return outputs, h, c, _Kept(read, gates, cells, hidden, weight)
+    return outputs, h, c, _Kept(x_and_h, gates, cells, hidden, weight)
 
 
 class _LSTM(torch.autograd.Function):
@@ -143,10 +143,10 @@ class _LSTM(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         first, bias, weight_projection, outputs, *kept = ctx.saved_tensors
         rows, forget_bias, cell_clip, proj_clip = ctx.settings
-        read, gates, cells, hidden, weight = _Kept(*kept)
-        low, directions = read.dtype, len(read)
+        x_and_h, gates, cells, hidden, weight = _Kept(*kept)
+        low, directions = x_and_h.dtype, len(x_and_h)
         dim, size = outputs.shape[2], cells.shape[2]
-        input_dim = read.shape[2] - dim
+        input_dim = x_and_h.shape[2] - dim
         projection = None if weight_projection is None else weight_projection.to(low).transpose(1, 2)
         transposed = weight.transpose(1, 2)
         d_outputs = torch.zeros_like(outputs) if d_outputs is None else d_outputs.contiguous()
@@ -156,7 +156,7 @@ class _LSTM(torch.autograd.Function):
             d_outputs, d_h = d_outputs.clone(), d_h.clone()
             d_outputs[:, _last_tokens(rows, outputs.device)] += d_h[:, : rows[0]].to(d_outputs.dtype)
         d_c = torch.zeros_like(first) if d_c is None else d_c.clone(memory_format=torch.contiguous_format)
-        d_read = torch.empty_like(read)
+        d_x_and_h = torch.empty_like(x_and_h)
         d_projected = torch.empty_like(outputs)
         d_hidden = hidden.new_empty(directions, max(rows, default=0), size) if projection is not None else None
 
@@ -165,7 +165,7 @@ class _LSTM(torch.autograd.Function):
             start, active = steps[t]
             step = slice(start, start + active)
             following = rows[t + 1] if t + 1 < len(rows) else 0
-            next_d_h = d_read[:, step.stop : step.stop + following, input_dim:]
+            next_d_h = d_x_and_h[:, step.stop : step.stop + following, input_dim:]
             output, d_output, d_project = outputs[:, step], d_outputs[:, step], d_projected[:, step]
             _clip_backward[_blocks(directions, active * dim)](
                 d_output, next_d_h, output, d_project, active, following, dim,
@@ -184,15 +184,15 @@ class _LSTM(torch.autograd.Function):
                 gate.stride(0), before.stride(0), cell.stride(0), d_hid.stride(0), d_c.stride(0),
                 forget_bias, cell_clip, BLOCK,
             )  # fmt: skip
-            torch.bmm(gate, transposed, out=d_read[:, step])
+            torch.bmm(gate, transposed, out=d_x_and_h[:, step])
         if rows:
-            d_h[:, : rows[0]] = d_read[:, : rows[0], input_dim:]
-        d_weight = torch.bmm(read.transpose(1, 2), gates)
+            d_h[:, : rows[0]] = d_x_and_h[:, : rows[0], input_dim:]
+        d_weight = torch.bmm(x_and_h.transpose(1, 2), gates)
         d_weight_projection = None if projection is None else torch.bmm(hidden.transpose(1, 2), d_projected)
         d_bias = gates.sum(dim=1, dtype=torch.float32)
         increment_version(gates)  # refuse a second backward pass: the gates are overwritten
         gradients = (
-            d_read[:, :, :input_dim], d_h, d_c, None,
+            d_x_and_h[:, :, :input_dim], d_h, d_c, None,
             d_weight[:, :input_dim], d_weight[:, input_dim:], d_bias, d_weight_projection, None, None, None,
         )  # fmt: skip
         return tuple(g if g is None else g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True))
