@@ -18,7 +18,8 @@ import numpy.typing as npt
 from elmo.files import replacing
 from elmo.pretrain.corpus import BEGIN, END, Rows, Shard
 from elmo.pretrain.sorted_parts import Ids, Keys, Lengths, Part, rearranged, write_array
-from elmo.text.vocabulary import BEGIN_SENTENCE, END_SENTENCE, UNKNOWN
+from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmo.text.vocabulary import UNKNOWN
 
 RANGE_TOKENS = 4_000_000  # sorted together in memory
 _CHUNK = 1 << 20
