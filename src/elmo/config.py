@@ -194,8 +194,10 @@ def _check_bounds(kind: Any, value: Any, name: str, errors: list[str]) -> None:
 
 
 def _raise(errors: list[str]) -> None:
+    if len(errors) > 1:
+        raise ConfigError("\n  ".join([f"{len(errors)} errors in the config:", *errors]))
     if errors:
-        raise ConfigError(errors[0] if len(errors) == 1 else "\n  ".join([f"{len(errors)} errors in the config:", *errors]))
+        raise ConfigError(errors[0])
 
 
 def to_toml(values: Mapping[str, Any], prefix: str = "") -> str:

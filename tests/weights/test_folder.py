@@ -336,7 +336,7 @@ def test_an_unknown_field_is_refused_with_the_nearest_name(written: Path, field:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lstm.dim": 0}, "lstm.dim is 0; expected a whole number of at least 1"),
+        ({"lstm.dim": 0}, "lstm.dim is 0; expected an integer of at least 1"),
         ({"lstm.cell_clip": -3}, "lstm.cell_clip is -3.0; expected a positive number, or null"),
         ({"char_cnn.activation": "elu"}, "char_cnn.activation is 'elu'; expected one of relu, tanh"),
         ({"n_words": 5}, "a biLM reads either characters (char_cnn) or words (n_words)"),
