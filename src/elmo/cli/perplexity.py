@@ -58,14 +58,14 @@ def perplexity(
             read.bilm.to(device_named(device)), read.vocabulary, text, shards, tokens=tokens, carried=state == "carried"
         )
     if as_json:
-        print(json.dumps({**dataclasses.asdict(found), "mean": found.mean, "geometric": found.geometric}))
+        print(json.dumps({**dataclasses.asdict(found), "mean": found.mean, "geometric_mean": found.geometric_mean}))
         return
     rows: list[tuple[str, str]] = [("forward", f"{found.forward:.2f}")]
     if found.backward is not None:
         rows += [
             ("backward", f"{found.backward:.2f}"),
             ("mean", f"{found.mean:.2f}"),
-            ("geometric mean", f"{found.geometric:.2f}"),
+            ("geometric mean", f"{found.geometric_mean:.2f}"),
         ]
     rows += [
         ("as bilm-tf", f"{found.as_bilm_tf:.2f}"),
