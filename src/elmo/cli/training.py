@@ -21,7 +21,7 @@ ConfigOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="One field of the recipe, such as seed=1. May be repeated."),
+    typer.Option("--set", metavar="FIELD=VALUE", help="Set one field of the recipe. May be repeated."),
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
 MemoryOption = Annotated[

@@ -28,6 +28,10 @@ TENSORS, FACTS = "training.safetensors", "training.json"
 _STEP = re.compile(r"step-(\d{8,})")
 
 
+class DamagedCheckpointError(WeightsError):
+    """A checkpoint whose files cannot be read, or do not fit the run."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """The folder of one checkpoint."""
@@ -55,9 +59,11 @@ class Checkpoint:
         """Turn any error of reading the files into one line that says what to remove."""
         try:
             yield
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, WeightsError) as error:
+        except DamagedCheckpointError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError, WeightsError) as error:
             what = str(error).split("\n")[0]
-            raise WeightsError(
+            raise DamagedCheckpointError(
                 f"{self.path}: a damaged checkpoint ({type(error).__name__}: {what}). Remove this folder; --resume "
                 f"then continues from the checkpoint before it, or starts over"
             ) from None

@@ -30,6 +30,7 @@ from elmo.training import checkpoint
 from elmo.training.checkpoint import Checkpoint
 
 RECORD, METRICS, CHECKPOINTS, MODEL = "run.json", "metrics.jsonl", "checkpoints", "model"
+RESULT = ("best_epoch", "scores")  # what the training of a task adds to the record at its end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Run:
             **facts,
             "config": request.values(),
         }
-        _replace(self.folder / RECORD, json.dumps(record, indent=1) + "\n")
+        self._write(record)
 
     def config_of(self, task: str) -> dict[str, Any]:
         """Return the config that a run of this task began with."""
@@ -138,9 +139,10 @@ class Run:
                 )
 
     def rewind(self, request: Request, step: int) -> None:
-        """Continue after a step: remove later metrics, and record the fields that may change."""
+        """Continue after a step: remove later metrics and an earlier result, and record the config."""
         self.forget_after(step)
-        self.add(config=request.values())
+        record = {name: value for name, value in self.record.items() if name not in RESULT}
+        self._write({**record, "config": request.values()})
 
     # What is in the folder
 
@@ -158,7 +160,10 @@ class Run:
 
     def add(self, **facts: Any) -> None:
         """Add facts to the record."""
-        _replace(self.folder / RECORD, json.dumps({**self.record, **facts}, indent=1) + "\n")
+        self._write({**self.record, **facts})
+
+    def _write(self, record: dict[str, Any]) -> None:
+        _replace(self.folder / RECORD, json.dumps(record, indent=1) + "\n")
 
     def log(self, **values: Any) -> None:
         """Add a line to the metrics."""

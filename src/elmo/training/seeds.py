@@ -55,8 +55,7 @@ def train_seeds(
             for seed, process in list(running.items()):
                 if process.exitcode is not None:
                     del running[seed]
-                    if process.exitcode != 0:
-                        raise ElmoError(_failure(seed, process.exitcode, out / f"seed-{seed}" / LOG))
+                    _check_end(seed, process.exitcode, out / f"seed-{seed}")
             progress({seed: Run(out / f"seed-{seed}").metrics() for seed in requests})
     finally:
         for process in running.values():
@@ -144,8 +143,16 @@ def _work(train: Train, seed: int, folder: Path, threads: int | None) -> None:
         sys.exit(2)
 
 
-def _failure(seed: int, code: int, log: Path) -> str:
-    if code < 0:
-        return f"seed {seed}: its process was killed by signal {-code}, possibly because memory ran out. See {log}"
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().split("\n") if log.exists() else [""]
-    return f"seed {seed}: {lines[-1].removeprefix('elmo: ')} (its complete output is in {log})"
+def _check_end(seed: int, code: int, folder: Path) -> None:
+    """Raise an error if the process of a seed failed, was killed or was interrupted."""
+    log = folder / LOG
+    if code == 0 and "scores" in Run.open(folder).record:
+        return
+    if code == 0:
+        what = "its process was interrupted. Run the same command again to continue"
+    elif code < 0:
+        what = f"its process was killed by signal {-code}, possibly because memory ran out. See {log}"
+    else:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().split("\n") if log.exists() else [""]
+        what = f"{lines[-1].removeprefix('elmo: ')} (its complete output is in {log})"
+    raise ElmoError(f"seed {seed}: {what}")
