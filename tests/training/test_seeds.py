@@ -41,9 +41,9 @@ def work(seed: int, folder: Path, resume: bool, stop: threading.Event) -> None:
 @pytest.mark.parametrize(
     ("seed", "message"),
     [
-        (1, r"^seed 1: data\.txt: not here \(all that it printed is in .*/seed-1/log\.txt\)$"),
-        (2, r"^seed 2: ValueError: unexpected \(all that it printed is in .*/seed-2/log\.txt\)$"),
-        (3, r"^seed 3: its process was killed by signal 9, perhaps for lack of memory\. See .*/seed-3/log\.txt$"),
+        (1, r"^seed 1: data\.txt: not here \(its complete output is in .*/seed-1/log\.txt\)$"),
+        (2, r"^seed 2: ValueError: unexpected \(its complete output is in .*/seed-2/log\.txt\)$"),
+        (3, r"^seed 3: its process was killed by signal 9, possibly because memory ran out\. See .*/seed-3/log\.txt$"),
         (4, r"^seed 4: its process was interrupted\. Run the same command again to continue$"),
     ],
 )

@@ -40,7 +40,7 @@ def _read(file: Path) -> tuple[str, dict[str, Any]]:
     try:
         written = read_toml(file)
         if "task" not in written:
-            return "pretraining", PretrainConfig.of(None, file).values()
+            return "pretraining", PretrainConfig.load(None, file).values()
         task, config = recipe(None, file)
         _check_files(config.inputs)
     except ElmoError as error:

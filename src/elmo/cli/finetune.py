@@ -41,10 +41,10 @@ def finetune(
     Example:
       $ elmo finetune model corpus tuned --set steps=4 --set batch.size=4
     """
+    from elmo.pretrain.corpus_source import open_or_prepare
     from elmo.pretrain.distributed import joined
     from elmo.pretrain.finetune import finetune as run
     from elmo.pretrain.finetune import steps_saved
-    from elmo.pretrain.text import corpus_at
     from elmo.training.run import MODEL
     from elmo.weights import source
 
@@ -52,7 +52,7 @@ def finetune(
     with joined() as world, owned(out, world.rank), Reporter() as report:
         asked = recipe("finetune", out, resume, config, set)
         read = source.read(model, softmax=True)
-        text = corpus_at(corpus, out, heldout="5%", tokenizer=tokenizer, world=world)
+        text = open_or_prepare(corpus, out, heldout="5%", tokenizer=tokenizer, world=world)
         with stopping() as stop:
             change = run(
                 read, text, out, asked,

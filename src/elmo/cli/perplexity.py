@@ -37,8 +37,8 @@ def perplexity(
       $ elmo perplexity model sentences.txt --tokenizer whitespace --json
     """
     from elmo.model.device import device_named
+    from elmo.pretrain.corpus_source import open_or_prepare
     from elmo.pretrain.evaluate import perplexity as score
-    from elmo.pretrain.text import corpus_at
     from elmo.weights import source
 
     use_threads(threads)
@@ -50,7 +50,7 @@ def perplexity(
     if read.bilm.softmax is None or read.vocabulary is None:
         raise no_softmax(model)
     with tempfile.TemporaryDirectory() as temporary:
-        text = corpus_at(corpus, Path(temporary), tokenizer=tokenizer)
+        text = open_or_prepare(corpus, Path(temporary), tokenizer=tokenizer)
         shards = text.heldout if part == "heldout" and text.folder == corpus else text.train
         if not shards:
             raise DataError(f"{corpus}: nothing is held out; --part train scores the training text")
@@ -58,14 +58,14 @@ def perplexity(
             read.bilm.to(device_named(device)), read.vocabulary, text, shards, tokens=tokens, carried=state == "carried"
         )
     if as_json:
-        print(json.dumps({**dataclasses.asdict(found), "mean": found.mean, "geometric": found.geometric}))
+        print(json.dumps({**dataclasses.asdict(found), "mean": found.mean, "geometric_mean": found.geometric_mean}))
         return
     rows: list[tuple[str, str]] = [("forward", f"{found.forward:.2f}")]
     if found.backward is not None:
         rows += [
             ("backward", f"{found.backward:.2f}"),
             ("mean", f"{found.mean:.2f}"),
-            ("geometric mean", f"{found.geometric:.2f}"),
+            ("geometric mean", f"{found.geometric_mean:.2f}"),
         ]
     rows += [
         ("as bilm-tf", f"{found.as_bilm_tf:.2f}"),

@@ -47,15 +47,15 @@ def pretrain(
       $ elmo pretrain corpus run --preset tiny --set steps=4 --set batch.size=4
       $ elmo pretrain corpus interrupted --resume
     """
+    from elmo.pretrain.corpus_source import open_or_prepare
     from elmo.pretrain.distributed import joined
     from elmo.pretrain.loop import Training
-    from elmo.pretrain.text import corpus_at
     from elmo.training.run import MODEL
 
     use_threads(threads)
     with joined() as world, owned(out, world.rank), Reporter() as report:
         asked = recipe("pretrain", out, resume, config, set, preset)
-        text = corpus_at(corpus, out, vocabulary, tokenizer=tokenizer, world=world)
+        text = open_or_prepare(corpus, out, vocabulary, tokenizer=tokenizer, world=world)
         with stopping() as stop:
             training = Training(
                 text, out, asked, resume=resume, ignore_memory=ignore_memory, world=world, report=report

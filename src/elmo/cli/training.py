@@ -50,11 +50,12 @@ def recipe(
     from elmo.pretrain.finetune import SOFTMAX
     from elmo.training.run import RECORD, Run
 
-    begun = None
+    started_with = None
     if resume:
         folder = next((folder for folder in (out, out / SOFTMAX) if (folder / RECORD).exists()), out)
-        begun = Run(folder).config_of(task)
-    return PretrainConfig.of(preset, file, assignments or [], finetuning=task == "finetune", begun=begun)
+        started_with = Run(folder).config_of(task)
+    finetuning = task == "finetune"
+    return PretrainConfig.load(preset, file, assignments or [], finetuning=finetuning, started_with=started_with)
 
 
 @contextmanager

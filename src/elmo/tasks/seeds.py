@@ -17,7 +17,7 @@ from elmo.training import seeds
 from elmo.training.run import Request
 from elmo.training.seeds import Logs
 
-FREE = ("train.device",)  # what may differ from a finished run
+MAY_CHANGE = ("train.device",)  # what may differ from a finished run
 
 
 def train_seeds(
@@ -66,7 +66,7 @@ def _prepare(
     embedder = load_embedder(config, device)
     asked = request(task, config, splits, str(data), embedder)
     requests = {
-        seed: replace(asked, config=replace(config, train=replace(config.train, seed=seed)), free=FREE)
+        seed: replace(asked, config=replace(config, train=replace(config.train, seed=seed)), may_change=MAY_CHANGE)
         for seed in range(config.train.seed, config.train.seed + count)
     }
     if seeds.unfinished(out, requests):
