@@ -26,7 +26,7 @@ from elmo.pretrain.config import PretrainConfig
 from elmo.tasks.recipe import recipe as recipe_of
 from elmo.training.run import Run
 from embedders import Finished, assert_refused, command, elmo, environment, nothing_new_in
-from tasks.road import splits, write_columns, write_elmo, write_vectors
+from tasks.small_ner import splits, write_columns, write_elmo, write_vectors
 
 SMALL = [
     "hidden=8", "n_layers=1", "dropout=0", "inputs.characters.filters=6", "inputs.characters.dim=4",

@@ -1,4 +1,4 @@
-"""A TASK, SEVERAL SEEDS: one recipe and its data ─▶ OUT/seed-0 …, OUT/report.json (see training/seeds.py)."""
+"""SEVERAL SEEDS OF A TASK: a config and data ─▶ OUT/seed-0 …, OUT/report.json (see training/seeds.py)."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -9,12 +9,13 @@ from typing import Any
 
 from elmo.config import build, merged
 from elmo.model.device import device_named
+from elmo.tasks.sources import load_embedder, prepare_layers, request
 from elmo.tasks.task import task_named
-from elmo.tasks.train import Report, TaskTraining, load_embedder, prepare_layers, request
+from elmo.tasks.train import Report, TaskTraining
 from elmo.training import seeds
 from elmo.training.seeds import Logs
 
-FREE = ("train.device",)  # what may differ from a finished run
+FREE = ("train.device",)  # the fields that may differ from those of a finished run
 
 
 def train_seeds(
@@ -30,9 +31,9 @@ def train_seeds(
     report: Report | None = None,
     progress: Callable[[Logs], None] = lambda _: None,
 ) -> dict[str, Any] | None:
-    """Train `count` seeds of a task, from the config's own on; `jobs` side by side (all on a GPU, else one).
+    """Train `count` seeds of a task, beginning with that of the config, `jobs` side by side (all on a GPU, else one).
 
-    `name` is a task's name or folder. Gives the content of report.json; None if `stop` ended it early.
+    `name` is the name or the folder of a task. Return the content of report.json; None if `stop` ended it early.
     """
     task = task_named(name)
     splits = task.read(data)
@@ -44,7 +45,8 @@ def train_seeds(
         for seed in range(config.train.seed, config.train.seed + count)
     }
     if seeds.unfinished(out, requests):
-        prepare_layers(splits, config, device, report=report, embedder=embedder)  # once, for all seeds
+        # Once, for all seeds.
+        prepare_layers(splits, config, embedder, progress=report.prepared if report else None)
     train = partial(_train, name, asdict(config), data)
     side_by_side = jobs or (count if device.type == "cuda" else 1)
     return seeds.train_seeds(
@@ -53,14 +55,14 @@ def train_seeds(
 
 
 def epoch_line(values: Mapping[str, Any]) -> str:
-    """A line of the metrics, for people."""
+    """Format the metrics of an epoch for people."""
     name, score = dev_score(values)
     seconds = values["train_seconds"] + values["dev_seconds"]
     return f"epoch {values['step']}: loss {values['loss']:.4f}, dev {name} {score:.2f}, {seconds:.1f} s"
 
 
 def dev_score(values: Mapping[str, Any]) -> tuple[str, float]:
-    """The first of an epoch's scores, which models are chosen by: its name and value."""
+    """Return the name and the value of the dev score by which the best epoch is chosen: the first one."""
     return next((name.removeprefix("dev_"), value) for name, value in values.items() if name.startswith("dev_"))
 
 
@@ -68,8 +70,8 @@ def _with_seed(config: Any, seed: int) -> Any:
     return replace(config, train=replace(config.train, seed=seed))
 
 
-class _Printed:
-    """Prints a line for every epoch."""
+class _PrintedReport:
+    """Print a line for every epoch."""
 
     def prepared(self, done: int, of: int) -> None:
         pass
@@ -87,9 +89,9 @@ class _Printed:
 def _train(
     name: str, values: dict[str, Any], data: Path, seed: int, folder: Path, resume: bool, stop: threading.Event
 ) -> None:
-    """Train one seed; called in a process of its own."""
+    """Train one seed; runs in a process of its own."""
     task = task_named(name)
     config = build(task.config, merged(values, {"train": {"seed": seed}}))
     TaskTraining(
-        task, config, task.read(data), folder, data=str(data), resume=resume, report=_Printed()
+        task, config, task.read(data), folder, data=str(data), resume=resume, report=_PrintedReport()
     ).train(stop)
