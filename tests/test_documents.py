@@ -7,16 +7,14 @@ of the reader's own. They run in a folder that has them: the published small mod
 
 import contextlib
 import io
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from command_lines import run_line
 from elmo.embed.embedder import Embedder
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.weights import bilm_tf
@@ -69,7 +67,6 @@ def run(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a document from top to bottom: what a command makes, the next block may use."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("ELMO_OFFLINE", "1")
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     names: dict[str, object] = {}
     for language, code, expected in blocks(path):
         if language == "python":
@@ -81,8 +78,8 @@ def run(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         elif language == "console":
             for line in code.splitlines():
                 if line.startswith("$ elmo "):
-                    done = subprocess.run(line[2:], shell=True, capture_output=True, text=True)
-                    assert done.returncode == 0, f"{line}\n{done.stderr}"
+                    done = run_line(line[2:])
+                    assert done.code == 0, f"{line}\n{done.err}"
 
 
 @pytest.mark.parametrize("path", [ROOT / "README.md", *DOCUMENTS, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
