@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import elmo as library
-from elmo.cli.train import _Epochs
+from elmo.cli.progress import EpochReport
 from elmo.config import build
 from elmo.errors import WeightsError
 from elmo.files import locked
@@ -382,15 +382,15 @@ def test_damaged_files_of_a_run(
 
 def interrupt(patched: pytest.MonkeyPatch, at: int) -> None:
     """Send this process SIGINT after a batch, counted over all epochs."""
-    stepped, seen = _Epochs.stepped, []
+    stepped, seen = EpochReport.stepped, []
 
-    def interrupting(self: _Epochs) -> None:
+    def interrupting(self: EpochReport) -> None:
         stepped(self)
         seen.append(1)
         if len(seen) == at:
             signal.raise_signal(signal.SIGINT)
 
-    patched.setattr(_Epochs, "stepped", interrupting)
+    patched.setattr(EpochReport, "stepped", interrupting)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from elmo.cli.arguments import (
     use_threads,
 )
 from elmo.cli.interrupt import interrupted_by_sigterm
-from elmo.cli.progress import Progress
+from elmo.cli.progress import FileReport
 from elmo.packaged import DEFAULT
 
 
@@ -70,7 +70,7 @@ def embed(
     from elmo.text.reader import total_bytes
 
     use_threads(threads)
-    with interrupted_by_sigterm(), Progress(total_bytes([input])) as progress:
+    with interrupted_by_sigterm(), FileReport(total_bytes([input])) as report:
         try:
             done = embed_file(
                 input,
@@ -89,7 +89,7 @@ def embed(
                 precision=precision,
                 forget_sentences=forget_sentences,
                 resume=resume,
-                progress=progress.show,
+                progress=report.show,
             )
         except KeyboardInterrupt as stopped:
             print("; ".join(["elmo: interrupted", *getattr(stopped, "__notes__", [])]), file=sys.stderr)

@@ -29,11 +29,10 @@ def evaluate(
       $ elmo evaluate tagger entities
       $ elmo evaluate tagger entities --part dev --json
     """
-    from elmo.tasks.predict import load_task
-    from elmo.tasks.task import task_named
+    from elmo.tasks import from_paths
 
     use_threads(threads)
-    scores = load_task(model, device, task_named(task) if task else None).evaluate(data, part)
+    scores = from_paths.evaluate(model, data, part, task=task, device=device)
     if as_json:
         print(json.dumps(scores))
         return

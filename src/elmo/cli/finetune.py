@@ -6,18 +6,16 @@ from typing import Annotated
 import typer
 
 from elmo.cli.arguments import ModelArgument, ThreadsOption, use_threads
-from elmo.cli.interrupt import stopping
+from elmo.cli.progress import StepReport
 from elmo.cli.training import (
     ConfigOption,
     CorpusArgument,
     MemoryOption,
-    Reporter,
     ResumeOption,
     SetOption,
     TokenizerOption,
     interrupted,
-    owned,
-    recipe,
+    is_first_process,
 )
 
 
@@ -41,29 +39,28 @@ def finetune(
     Example:
       $ elmo finetune model corpus tuned --set steps=4 --set batch.size=4
     """
-    from elmo.pretrain.distributed import joined
-    from elmo.pretrain.finetune import finetune as run
-    from elmo.pretrain.finetune import steps_saved
-    from elmo.pretrain.text import corpus_at
-    from elmo.training.run import MODEL
-    from elmo.weights import source
+    from elmo.pretrain import from_paths
 
     use_threads(threads)
-    with joined() as world, owned(out, world.rank), Reporter() as report:
-        asked = recipe("finetune", out, resume, config, set)
-        read = source.read(model, softmax=True)
-        text = corpus_at(corpus, out, heldout="5%", tokenizer=tokenizer, world=world)
-        with stopping() as stop:
-            change = run(
-                read, text, out, asked,
-                resume=resume, ignore_memory=ignore_memory, stop=stop, world=world, report=report,
-            )  # fmt: skip
-        if change is None:
-            raise interrupted(out, "step", steps_saved(out), world.rank)
-    if world.rank == 0:
+    with StepReport() as report:
+        outcome = from_paths.finetune(
+            model,
+            corpus,
+            out,
+            config=config,
+            settings=set or [],
+            tokenizer=tokenizer,
+            resume=resume,
+            ignore_memory=ignore_memory,
+            catch_signals=True,
+            report=report,
+        )
+    if outcome.change is None:
+        raise interrupted(out, "step", outcome.steps)
+    if is_first_process():
+        before, after = outcome.change.before, outcome.change.after
         print(f"{'held-out perplexity':<22}{'before':>10}{'after':>10}")
         for name in ("forward", "backward", "mean"):
-            before, after = getattr(change.before, name), getattr(change.after, name)
-            if before is not None:
-                print(f"{name:<22}{before:>10.2f}{after:>10.2f}")
-        print(f"{out / MODEL}: {change.after.tokens:,} tokens, {change.after.unknown:.2%} unknown")
+            if getattr(before, name) is not None:
+                print(f"{name:<22}{getattr(before, name):>10.2f}{getattr(after, name):>10.2f}")
+        print(f"{outcome.model}: {after.tokens:,} tokens, {after.unknown:.2%} unknown")

@@ -2,15 +2,12 @@
 
 import dataclasses
 import json
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elmo.cli.arguments import DeviceOption, ModelArgument, ThreadsOption, no_softmax, use_threads
+from elmo.cli.arguments import DeviceOption, ModelArgument, ThreadsOption, use_threads
 from elmo.cli.training import CorpusArgument, TokenizerOption
-from elmo.errors import ConfigError, DataError
 
 
 def perplexity(
@@ -36,27 +33,12 @@ def perplexity(
       $ elmo perplexity model corpus
       $ elmo perplexity model sentences.txt --tokenizer whitespace --json
     """
-    from elmo.model.device import device_named
-    from elmo.pretrain.evaluate import perplexity as score
-    from elmo.pretrain.text import corpus_at
-    from elmo.weights import source
+    from elmo.pretrain import from_paths
 
     use_threads(threads)
-    if part not in ("heldout", "train"):
-        raise ConfigError(f"--part is {part!r}; expected heldout or train")
-    if state not in ("carried", "fresh"):
-        raise ConfigError(f"--state is {state!r}; expected carried or fresh")
-    read = source.read(model, softmax=True)
-    if read.bilm.softmax is None or read.vocabulary is None:
-        raise no_softmax(model)
-    with tempfile.TemporaryDirectory() as temporary:
-        text = corpus_at(corpus, Path(temporary), tokenizer=tokenizer)
-        shards = text.heldout if part == "heldout" and text.folder == corpus else text.train
-        if not shards:
-            raise DataError(f"{corpus}: nothing is held out; --part train scores the training text")
-        found = score(
-            read.bilm.to(device_named(device)), read.vocabulary, text, shards, tokens=tokens, carried=state == "carried"
-        )
+    found = from_paths.perplexity(
+        model, corpus, part=part, tokenizer=tokenizer, tokens=tokens, state=state, device=device
+    )
     if as_json:
         print(json.dumps({**dataclasses.asdict(found), "mean": found.mean, "geometric": found.geometric}))
         return

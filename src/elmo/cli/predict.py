@@ -8,7 +8,7 @@ import typer
 from elmo.cli.arguments import DeviceOption, OutputOption, ThreadsOption, to_standard_output, use_threads
 from elmo.cli.evaluate import TaskOption, TrainedArgument
 from elmo.cli.interrupt import interrupted_by_sigterm
-from elmo.cli.progress import Progress
+from elmo.cli.progress import FileReport
 
 
 def predict(
@@ -38,20 +38,14 @@ def predict(
       $ elmo predict tagger sentences.txt --output entities.jsonl
       $ cat sentences.txt | elmo predict tagger -
     """
-    from elmo.files import refuse_existing
-    from elmo.tasks.predict import load_task
-    from elmo.tasks.predict_file import predict_file
-    from elmo.tasks.task import task_named
-    from elmo.text.reader import Lines, total_bytes
+    from elmo.tasks import from_paths
+    from elmo.text.reader import total_bytes
 
     use_threads(threads)
-    if output is not None and not to_standard_output(output):
-        refuse_existing(output)  # before the model is read
-    Lines(input)
-    predictor = load_task(model, device, task_named(task) if task else None)
-    with interrupted_by_sigterm(), Progress(total_bytes([input]), hidden=to_standard_output(output)) as progress:
+    hidden = to_standard_output(output)
+    with interrupted_by_sigterm(), FileReport(total_bytes([input]), "lines", hidden=hidden) as report:
         try:
-            predict_file(predictor, input, output, jsonl=jsonl, progress=progress.show)
+            from_paths.predict(model, input, output, jsonl=jsonl, task=task, device=device, progress=report.show)
         except KeyboardInterrupt:
             left = "" if to_standard_output(output) else "; nothing was written"
             print(f"elmo: interrupted{left}", file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from elmo.cli.interrupt import interrupted_by_sigterm
-from elmo.cli.progress import Progress
+from elmo.cli.progress import FileReport
 
 
 def prepare(
@@ -75,7 +75,7 @@ def prepare(
     output = Path(last)
     from elmo.pretrain.prepare import prepare as make
 
-    with interrupted_by_sigterm(), Progress(None) as bar:
+    with interrupted_by_sigterm(), FileReport(None) as report:
         try:
             manifest = make(
                 texts,
@@ -92,7 +92,7 @@ def prepare(
                 seed=seed,
                 longest_line=longest_line,
                 jobs=jobs or _cores(),
-                progress=_Steps(bar).show,
+                progress=report.show_stage,
             )
         except KeyboardInterrupt:
             print("elmo: interrupted; run the same command again to continue", file=sys.stderr)
@@ -110,18 +110,3 @@ def prepare(
 def _cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class _Steps:
-    """Shows the steps of the work on the bar."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._step = ""
-
-    def show(self, step: str, done: int, total: int | None, tokens: int) -> None:
-        """Report progress: `done` of `total` in this step, `tokens` so far."""
-        if step != self._step:
-            self._step = step
-            self._progress.begin(step, total)
-        self._progress.show(tokens, done)

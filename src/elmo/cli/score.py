@@ -19,7 +19,7 @@ from elmo.cli.arguments import (
     use_threads,
 )
 from elmo.cli.interrupt import interrupted_by_sigterm
-from elmo.cli.progress import Progress
+from elmo.cli.progress import FileReport
 from elmo.packaged import DEFAULT
 
 
@@ -61,7 +61,7 @@ def score(
     use_threads(threads)
     totals = Totals()
     on_terminal = to_standard_output(output) and sys.stdout.isatty()
-    with interrupted_by_sigterm(), Progress(total_bytes([input]), hidden=on_terminal) as progress:
+    with interrupted_by_sigterm(), FileReport(total_bytes([input]), hidden=on_terminal) as report:
         try:
             score_file(
                 input,
@@ -75,7 +75,7 @@ def score(
                 device=device,
                 precision=precision,
                 totals=totals,
-                progress=progress.show,
+                progress=report.show,
             )
         except KeyboardInterrupt:
             left = "" if to_standard_output(output) else "; nothing was written"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elmo.errors import ElmoError, WeightsError
+from elmo.progress import progress_bars
 from elmo.weights.download import Progress, cache_folder, download, offline
 
 # What a model folder can consist of. No *.bin, *.pt or *.ckpt: a pickle can run code when it is read.
@@ -101,21 +102,12 @@ def fetch(name: str, progress: Progress | None = None) -> tuple[Path, Path]:
 
 @contextmanager
 def _bar(name: str) -> Iterator[Progress]:
-    """A bar with the speed and the time left, shown on a terminal only."""
-    from rich import progress
-    from rich.console import Console
+    """Show the download on a terminal; yield the callback that moves the bar."""
+    from rich.progress import DownloadColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with progress_bars(DownloadColumn(), TransferSpeedColumn()) as bars:
+        task = bars.add_task(name, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def fetch_hub(repo_id: str, revision: str | None = None) -> Path:
