@@ -1,9 +1,9 @@
-"""Do the kernels learn what the plain path learns? The same steps on real text, by both: their losses side by side.
+"""Do the kernels learn what the reference path learns? The same steps on real text, by both: their losses side by side.
 
     python benchmarks/loss_curves.py CORPUS [--preset small] [--batch 512] [--steps 200] [--figure curves.png]
 
 Every run reads the same windows, draws the same negatives and starts from the same weights. What dropout leaves out is
-random, so the plain path runs with two seeds of its dropout: the difference of the two is the noise.
+random, so the reference path runs with two seeds of its dropout: the difference of the two is the noise.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.loop import Training
 
 RUNS = {
-    "plain, float32": (["kernels=plain"], 3),
-    "plain, float32, other dropout": (["kernels=plain"], 1003),
+    "reference, float32": (["kernels=reference"], 3),
+    "reference, float32, other dropout": (["kernels=reference"], 1003),
     "kernels, float32": ([], 3),
     "kernels, bfloat16": (["precision=bfloat16"], 3),
 }
@@ -51,14 +51,14 @@ def main() -> None:
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)
     curves = {name: losses(corpus, arguments, *run) for name, run in RUNS.items()}
-    plain = next(iter(curves.values()))
+    reference = next(iter(curves.values()))
     marks = [0, *range(arguments.steps // 4 - 1, arguments.steps, arguments.steps // 4)]
     print(f"{arguments.preset}, batch {arguments.batch}, {len(corpus.vocabulary):,} words")
     print("| loss at step | " + " | ".join(str(mark + 1) for mark in marks) + " | mean difference from the first |")
     print("|---" * (len(marks) + 2) + "|")
     for name, curve in curves.items():
         values = " | ".join(f"{curve[mark]:.4f}" for mark in marks)
-        print(f"| {name} | {values} | {np.abs(curve - plain).mean():.4f} |")
+        print(f"| {name} | {values} | {np.abs(curve - reference).mean():.4f} |")
     if arguments.figure:
         from matplotlib import pyplot
 

@@ -7,7 +7,7 @@ in each direction, dropout, clipping, Adagrad: bilm-tf's step, which takes 8.7 s
 machine that RESULTS.md names. Rounds alternate, so that other load hits all rows alike; the best round of each counts.
 
 - ours      the step as `elmo pretrain` takes it
-- plain     the same weights and numbers without our kernels: PyTorch records the LSTMs' gradient step by step, and the
+- reference the same weights and numbers without our kernels: PyTorch records the LSTMs' gradient step by step, and the
             character CNN runs on every position instead of every distinct word
 - products  the matrix products of our step alone, each measured by itself: what no way of doing it could beat
 """
@@ -32,13 +32,13 @@ from elmo.pretrain.streams import Streams
 class Step:
     """Training steps of one way of doing it."""
 
-    def __init__(self, corpus: Corpus, plain: bool) -> None:
+    def __init__(self, corpus: Corpus, reference: bool) -> None:
         torch.manual_seed(0)
-        self.plain = plain
+        self.reference = reference
         self.config = PretrainConfig.of("small").for_vocabulary(len(corpus.vocabulary))
         self.bilm = BiLM(self.config.model)
         for lstm in self.bilm.lstms:
-            lstm.plain = plain
+            lstm.reference = reference
         tables = tables_of(self.config.model, sampled=True)
         self.optimizer = Optimizer(self.config.optimizer, self.bilm.named_parameters(), tables)
         batch = self.config.batch
@@ -50,7 +50,7 @@ class Step:
     def __call__(self) -> Batch:
         (batch,) = self.batches.of_step(self.number)
         self.number += 1
-        if self.plain:
+        if self.reference:
             every = torch.arange(batch.inputs.numel()).view_as(batch.inputs)
             batch = Batch(
                 batch.spelled[batch.inputs.reshape(-1)], every,
@@ -104,14 +104,14 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     corpus = Corpus.open(arguments.corpus)
     tokens = 128 * 20
-    ours = Step(corpus, plain=False)
+    ours = Step(corpus, reference=False)
     batch = ours()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    plain = Step(corpus, plain=True)
-    plain()
-    best = {"ours": float("inf"), "plain": float("inf"), "products": float("inf")}
+    reference = Step(corpus, reference=True)
+    reference()
+    best = {"ours": float("inf"), "reference": float("inf"), "products": float("inf")}
     for _ in range(arguments.rounds):
-        for name, step, count in (("ours", ours, arguments.steps), ("plain", plain, 2)):
+        for name, step, count in (("ours", ours, arguments.steps), ("reference", reference, 2)):
             start = time.perf_counter()
             for _ in range(count):
                 step()

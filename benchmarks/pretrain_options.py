@@ -18,8 +18,8 @@ from elmo.pretrain.corpus import Corpus
 CHANGES = {
     "the original's recipe, float32": ["precision=float32"],
     "bfloat16 products": [],
-    "plain operations, float32": ["precision=float32", "kernels=plain"],
-    "plain operations, bfloat16": ["kernels=plain"],
+    "reference implementation, float32": ["precision=float32", "kernels=reference"],
+    "reference implementation, bfloat16": ["kernels=reference"],
     "both directions read the same text": ["batch.same_text=true"],
     "in 4 parts": ["batch.accumulate=4"],
     "Adam": ["optimizer.name=adam", "optimizer.learning_rate=0.001"],

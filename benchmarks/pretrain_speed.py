@@ -100,7 +100,7 @@ def ours(config: BiLMConfig, batch: int, steps: int) -> Callable[[], None]:
         bilm.zero_grad(set_to_none=True)
         inputs.grad = None
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            layers, _ = bilm.read(inputs, [batch] * steps, state)
+            layers, _ = bilm.run_lstms(inputs, [batch] * steps, state)
         layers[-1].backward(gradient)
 
     return recorded(run)
@@ -177,7 +177,7 @@ def parts(training: Training, batch: Batch) -> dict[str, tuple[float, float]]:
         inputs.grad = None
         rows = training.config.batch.size
         with precision:
-            layers, _ = bilm.read(inputs, [rows] * (n_tokens // rows), training.state, training.config.dropout)
+            layers, _ = bilm.run_lstms(inputs, [rows] * (n_tokens // rows), training.state, training.config.dropout)
         layers[-1].backward(gradient)
 
     def predict() -> None:
@@ -205,7 +205,7 @@ def main() -> None:
     parser.add_argument("--preset", default="original")
     parser.add_argument("--batch", type=int, nargs="+", default=[512, 1024, 2048])
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--set", nargs="*", default=[], help="changes of the recipe, such as kernels=plain")
+    parser.add_argument("--set", nargs="*", default=[], help="changes of the recipe, such as kernels=reference")
     parser.add_argument("--lstm", action="store_true", help="compare the LSTMs with cuDNN's, too")
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)

@@ -362,7 +362,7 @@ def test_a_prepared_corpus_is_tokenised(verb: str, home: Path, tmp_path: Path) -
     model = [home / "model"] if verb != "pretrain" else []
     out = [tmp_path / "run"] if verb != "perplexity" else []
     ended = elmo(verb, *model, home / "corpus", *out, "--tokenizer", "moses")
-    assert_refused(ended, "corpus: a prepared corpus, which has its tokenizer; --tokenizer moses is for text and")
+    assert_refused(ended, "corpus is a prepared corpus and has its own tokenizer; --tokenizer moses is only for text.")
 
 
 def test_text_without_a_vocabulary_has_its_own_words(tmp_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_another_text_is_not_the_one_before(tmp_path: Path) -> None:
         (["<S>", "</S>", *WORDS[:5]], ["vocab.txt: <UNK> not among its 7 words; a vocabulary begins with the lines"]),
         (["<S>", "</S>", *WORDS[:5], "<UNK>"], ["vocab.txt: begins with <S>, </S>, word0; expected <S>, </S>, <UNK>"]),
         (["<S>", "</S>", "<UNK>", "word0", "word1", "word0"], ["vocab.txt: 'word0' is there more than once"]),
-        (["<S>", "</S>", "<UNK>", *WORDS[::-1]], ["vocab.txt: not in the order of falling counts"]),
+        (["<S>", "</S>", "<UNK>", *WORDS[::-1]], ["vocab.txt: not sorted by descending count"]),
         ([], ["vocab.txt: <S>, </S>, <UNK> not among its 0 words"]),
     ],
 )

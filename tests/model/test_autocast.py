@@ -27,18 +27,18 @@ WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "mat"]
 pytestmark = [pytest.mark.parametrize("device", DEVICES)]
 
 
-@pytest.fixture(params=[False, True], ids=["kernels", "plain"])
-def plain(request: pytest.FixtureRequest) -> bool:
+@pytest.fixture(params=[False, True], ids=["kernels", "reference"])
+def reference(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def model(device: str, plain: bool = False) -> elmo.Embedder:
+def model(device: str, reference: bool = False) -> elmo.Embedder:
     """The small model with a softmax."""
     bilm = pretrained().bilm
     torch.manual_seed(0)
     predicting = BiLM(replace(bilm.config, n_softmax=len(WORDS)))
     predicting.load_state_dict({**predicting.state_dict(), **bilm.state_dict()})
-    predicting.plain = plain
+    predicting.reference = reference
     return elmo.Embedder(Pretrained(predicting, Vocabulary(WORDS)), device=device)
 
 
@@ -55,10 +55,10 @@ def everything(of: elmo.Embedder) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("low", LOW)
-def test_an_embedder_gives_the_same_bits_under_autocast(low: torch.dtype, device: str, plain: bool) -> None:
-    wanted = list(everything(model(device, plain)))
+def test_an_embedder_gives_the_same_bits_under_autocast(low: torch.dtype, device: str, reference: bool) -> None:
+    wanted = list(everything(model(device, reference)))
     with torch.autocast(device, low):
-        found = list(everything(model(device, plain)))
+        found = list(everything(model(device, reference)))
     assert_same_bits(found, wanted)
 
 
@@ -86,11 +86,11 @@ def run(
 @pytest.mark.parametrize("trainable", [False, True])
 @pytest.mark.parametrize("inside", [False, True], ids=["backward outside", "backward inside"])
 def test_elmo_is_trained_in_mixed_precision(
-    low: torch.dtype, trainable: bool, inside: bool, device: str, plain: bool, tmp_path: Path
+    low: torch.dtype, trainable: bool, inside: bool, device: str, reference: bool, tmp_path: Path
 ) -> None:
     def make() -> BiLM:
         bilm, _ = small(tmp_path / str(len(list(tmp_path.iterdir()))), "skip")
-        bilm.plain = plain
+        bilm.reference = reference
         return bilm.to(device)
 
     wanted, exact = run(make, device, trainable, torch.autocast(device, enabled=False))
@@ -130,10 +130,10 @@ OTHERS = [(torch.float16, 0.02), (torch.bfloat16, 0.15), (torch.float64, 1e-5)]
 @pytest.mark.parametrize(("dtype", "tolerance"), OTHERS)
 @pytest.mark.parametrize("trainable", [False, True])
 def test_weights_of_another_dtype_compute_in_it(
-    dtype: torch.dtype, tolerance: float, trainable: bool, device: str, plain: bool, tmp_path: Path
+    dtype: torch.dtype, tolerance: float, trainable: bool, device: str, reference: bool, tmp_path: Path
 ) -> None:
     (bilm, _), (exact, _) = small(tmp_path / "a", "skip"), small(tmp_path / "b", "skip")
-    bilm.plain = plain
+    bilm.reference = reference
     ids = ids_of(bilm, SENTENCES).to(device)
     wanted = elmo.Elmo(exact.to(device), mix="average", dropout=0.0).to(device)(ids).representations[0]
     model = elmo.Elmo(bilm, mix="average", dropout=0.0, trainable=trainable).to(device, dtype)

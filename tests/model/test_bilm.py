@@ -1,4 +1,4 @@
-"""The biLM against the NumPy reference, in every variant and on both paths: the plain one and the in-place kernel."""
+"""The biLM against the NumPy reference, in every variant and on both paths: with a gradient and without one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ from numpy_reference import Reference
 
 ALL = [*VARIANTS, *range(30)]
 Read = Callable[[str | int], BiLM]
-PATHS = ["plain", "in place"]
+PATHS = ["training", "inference"]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-11}  # the reference computes in float64
 CHAOTIC = "both clips of 3"  # too chaotic for float32
 
@@ -64,8 +64,8 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Read:
 @contextmanager
 def on(path: str, bilm: torch.nn.Module) -> Iterator[None]:
     """Run on one of the two paths: a gradient is needed, or none is."""
-    bilm.requires_grad_(path == "plain")
-    with torch.set_grad_enabled(path == "plain"):
+    bilm.requires_grad_(path == "training")
+    with torch.set_grad_enabled(path == "training"):
         yield
 
 
@@ -97,7 +97,7 @@ def test_layers_and_state_from_zero_are_the_reference_s(read: Read, variant: str
     for dtype, tolerance in precisions(variant).items():
         with on(path, bilm.to(dtype)):
             layers, state = bilm(ids_of(bilm, sentences))
-        assert layers.activations.requires_grad == (path == "plain")
+        assert layers.activations.requires_grad == (path == "training")
         assert layers.activations.dtype == dtype
         worst = largest_difference(layers, [array for array, _ in results])
         for ours, theirs in zip(state, state_of([after for _, after in results]), strict=True):
@@ -170,8 +170,8 @@ def test_the_kernel_runs_where_no_gradient_is_needed_and_only_there(
     read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bilm, calls = read("two layers"), []
-    kernel = lstm_module.lstm_in_place
-    monkeypatch.setattr(lstm_module, "lstm_in_place", lambda *given: calls.append(1) or kernel(*given))
+    kernel = lstm_module.lstm_inference
+    monkeypatch.setattr(lstm_module, "lstm_inference", lambda *given: calls.append(1) or kernel(*given))
     ids = ids_of(bilm, [["a", "cat"]])
     for trainable, grad, expected in ((True, True, 0), (True, False, 2), (False, True, 2), (False, False, 2)):
         calls.clear()
@@ -376,7 +376,7 @@ def test_directions_side_by_side_are_those_alone(path: str) -> None:
 
 @pytest.mark.parametrize(("h", "d"), [(4, 2), (3, 3)])
 @pytest.mark.parametrize(("cell_clip", "proj_clip"), [(None, None), (0.5, 0.4)])
-def test_gradients_of_the_plain_path(h: int, d: int, cell_clip: float | None, proj_clip: float | None) -> None:
+def test_gradients_of_the_reference(h: int, d: int, cell_clip: float | None, proj_clip: float | None) -> None:
     torch.manual_seed(2)
     lstm = ProjectedLSTM(2, LSTMConfig(h, d, cell_clip=cell_clip, proj_clip=proj_clip), directions=2).double()
     rows = [3, 2, 2, 1]

@@ -1,4 +1,4 @@
-"""Triton's kernels against the plain path in float64: by Triton's interpreter on a CPU, as they are on a GPU."""
+"""Triton's kernels against the reference path in float64: by Triton's interpreter on a CPU, as they are on a GPU."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -146,9 +146,10 @@ def with_gradients(
 def expected_of(
     lstm: ProjectedLSTM, inputs: Tensor, rows: Sequence[int], state: State, through: Sequence[str] = ALL
 ) -> dict[str, Tensor]:
-    """By the plain path, in float64."""
+    """By the reference path, in float64."""
     exact = deepcopy(lstm).double()
-    return with_gradients(exact.read, exact, inputs.double(), rows, State(state.h.double(), state.c.double()), through)
+    state = State(state.h.double(), state.c.double())
+    return with_gradients(exact.forward_reference, exact, inputs.double(), rows, state, through)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -176,7 +177,8 @@ def test_lstm_without_a_gradient(name: str) -> None:
     with torch.no_grad():
         found = results(by_kernel(lstm), inputs, case.rows, state)
         exact = deepcopy(lstm).double()
-        expected = results(exact.read, inputs.double(), case.rows, State(state.h.double(), state.c.double()))
+        doubled = State(state.h.double(), state.c.double())
+        expected = results(exact.forward_reference, inputs.double(), case.rows, doubled)
     assert_close(found, expected, FLOAT32)
     for given, kept in zip((inputs, *state), before, strict=True):
         assert torch.equal(given, kept)
@@ -251,9 +253,7 @@ def decisive() -> tuple[ProjectedLSTM, Tensor, list[int], State]:
     return lstm.to(DEVICE), inputs.to(DEVICE), rows, State(h.to(DEVICE), c.to(DEVICE))
 
 
-def before_the_clips(
-    lstm: ProjectedLSTM, inputs: Tensor, rows: Sequence[int], state: State
-) -> tuple[Tensor, Tensor]:
+def before_the_clips(lstm: ProjectedLSTM, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, Tensor]:
     """Every cell and every output, step by step, as they are before they are clipped."""
     assert lstm.weight_projection is not None and lstm.config.cell_clip and lstm.config.proj_clip
     h, c = state
@@ -335,9 +335,9 @@ def convolved(cnn: CharCNN, ids: Tensor) -> Tensor:
 
 
 def exactly_convolved(cnn: CharCNN, ids: Tensor) -> dict[str, Tensor]:
-    """Values and gradients by the plain path, in float64."""
+    """Values and gradients by the reference path, in float64."""
     exact = deepcopy(cnn).double()
-    exact.plain = True
+    exact.reference = True
     values = {"values": exact.convolve(ids)}
     return values | gradients(values, dict(exact.named_parameters()))
 
@@ -613,27 +613,27 @@ def test_triton_computes_a_gpu_s_short_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_plain_reaches_every_part(name: str) -> None:
+def test_reference_reaches_every_part(name: str) -> None:
     bilm: Any = model(name)
     encoder = bilm.token_encoder
     parts = [*bilm.lstms] if name == "word table" else [*bilm.lstms, encoder, *encoder.highways]
-    assert bilm.plain is False
-    for plain in (True, False):
-        bilm.plain = plain
-        assert bilm.plain is plain
-        assert {part.plain for part in parts} == {plain}
+    assert bilm.reference is False
+    for reference in (True, False):
+        bilm.reference = reference
+        assert bilm.reference is reference
+        assert {part.reference for part in parts} == {reference}
 
 
 @pytest.mark.parametrize("needs_gradient", [True, False])
 @pytest.mark.parametrize("name", MODELS)
-def test_plain_or_not_a_cpu_gives_the_same(name: str, needs_gradient: bool) -> None:
+def test_reference_or_not_a_cpu_gives_the_same(name: str, needs_gradient: bool) -> None:
     bilm = model(name)
     words = torch.from_numpy(np.stack([word_ids(TEXT[:6], 9)] * 3))
     ids = torch.randint(1, 14, (3, 6)) if name == "word table" else words
     ids[0, 4:] = 0
     found = []
-    for plain in (False, True):
-        bilm.plain = plain
+    for reference in (False, True):
+        bilm.reference = reference
         with torch.set_grad_enabled(needs_gradient):
             layers, state = bilm(ids)
         values = {"layers": layers.activations, "h": state.h, "c": state.c}
@@ -666,7 +666,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("negatives", [6, None], ids=["sampled", "full"])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_step_by_the_kernels_is_a_plain_one(
+def test_a_step_by_the_kernels_is_a_reference_one(
     name: str, negatives: int | None, asked: list[str], tmp_path: Path
 ) -> None:
     """Two windows, from characters to the loss and back, the second from where the first one ended."""
@@ -675,9 +675,9 @@ def test_a_step_by_the_kernels_is_a_plain_one(
     text = [[words[k] for k in rng.integers(0, 10, size=rng.integers(0, 9))] for _ in range(40)]
     corpus = Corpus.open(write_corpus(tmp_path / "corpus", [text], [], 13))
     found = []
-    for plain in (False, True):
+    for reference in (False, True):
         bilm = model(name).to(DEVICE)
-        bilm.plain = plain
+        bilm.reference = reference
         streams = Streams(corpus, 4, 5, directions=bilm.config.directions)
         characters = None if name == "word table" else 9
         batches = Batches(corpus, streams, corpus.vocabulary, max_characters=characters, negatives=negatives)
@@ -690,7 +690,7 @@ def test_a_step_by_the_kernels_is_a_plain_one(
         kernels = {"lstm_gpu": 4, "cross_entropy_gpu": 2 * bilm.config.directions}
         if name != "word table":
             kernels |= {"convolve_gpu": 2, "highway_gpu": 2}
-        assert {kernel: asked.count(kernel) for kernel in asked} == ({} if plain else kernels)
+        assert {kernel: asked.count(kernel) for kernel in asked} == ({} if reference else kernels)
         asked.clear()
         for part, limit in zip(state, (0.2, 0.3), strict=True):  # the clips bite, and not on everything
             assert 0.02 < (part.abs() > limit - 1e-6).double().mean() < 0.9
@@ -702,5 +702,5 @@ def test_only_what_kernels_compute_can_be_recorded(monkeypatch: pytest.MonkeyPat
     assert not graph.can_be_recorded(bilm)  # a CPU's
     monkeypatch.setattr(graph, "triton_computes", lambda tensor: True)
     assert graph.can_be_recorded(bilm)
-    bilm.plain = True
+    bilm.reference = True
     assert not graph.can_be_recorded(bilm)

@@ -1,4 +1,4 @@
-"""Training on a CUDA device: the numbers of the CPU; by kernels and by a graph of them, those of the plain path."""
+"""Training on a CUDA device: the numbers of the CPU; by kernels and by a graph of them, those of the reference path."""
 
 import json
 from pathlib import Path
@@ -48,11 +48,11 @@ def gradients(
     device: str,
     precision: torch.dtype,
     negatives: int | None,
-    plain: bool = False,
+    reference: bool = False,
     dropout: float = 0.0,
 ) -> dict[str, Tensor]:
     bilm = small(corpus, device)
-    bilm.plain = plain
+    bilm.reference = reference
     parts = [part.to(torch.device(device)) for part in batches_of(corpus, negatives).of_step(0)]
     state = bilm.zero_state(8)
     for _ in range(2):  # the second time with a state carried in
@@ -95,14 +95,14 @@ class FixedDropout:
 
 @NEGATIVES
 @PRECISIONS
-def test_gradients_by_kernels_are_the_plain_ones(
+def test_gradients_by_kernels_are_the_reference_ones(
     corpus: Corpus, precision: torch.dtype, negatives: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
-    for plain, its_precision in ((True, torch.float32), (False, precision)):
+    for reference, its_precision in ((True, torch.float32), (False, precision)):
         dropout = FixedDropout()
         monkeypatch.setattr(torch.nn.functional, "dropout", dropout)
-        found.append(gradients(corpus, "cuda", its_precision, negatives, plain, 0.1))
+        found.append(gradients(corpus, "cuda", its_precision, negatives, reference, 0.1))
         assert dropout.calls == 6  # in each of two windows: what two LSTMs read, and the softmax
     assert_near(found[1], found[0], precision)
 
@@ -153,18 +153,18 @@ def test_a_replay_draws_its_dropout_anew(corpus: Corpus) -> None:
     assert (found[0] - found[1]).norm() > 0.1 * found[0].norm()
 
 
-def test_training_by_kernels_is_plain_training(corpus: Corpus, tmp_path: Path) -> None:
+def test_training_by_kernels_is_reference_training(corpus: Corpus, tmp_path: Path) -> None:
     losses, recorded = {}, {}
-    for kernels in ("auto", "plain"):
+    for kernels in ("auto", "reference"):
         sets = [*SIZES, "steps=8", "batch.size=8", "negatives=12", "dropout=0.0", "log_every=1", f"kernels={kernels}"]
         training = Training(corpus, tmp_path / kernels, PretrainConfig.of("tiny", None, sets))
         assert training.train()
         lines = [json.loads(line) for line in (tmp_path / kernels / "metrics.jsonl").read_text().splitlines()]
         losses[kernels] = [line["loss"] for line in lines if "loss" in line]
         recorded[kernels] = training._recorded is not None
-    assert recorded == {"auto": True, "plain": False}
+    assert recorded == {"auto": True, "reference": False}
     assert len(losses["auto"]) == 8
-    assert losses["auto"] == pytest.approx(losses["plain"], rel=1e-3)
+    assert losses["auto"] == pytest.approx(losses["reference"], rel=1e-3)
 
 
 def test_training_runs_and_resumes(corpus: Corpus, tmp_path: Path) -> None:

@@ -31,9 +31,7 @@ CONFIGS = {
     ),
     "F == D": BiLMConfig(LSTMConfig(**LSTM | {"projection_dim": 9}), CNN, n_softmax=WORDS),
     "word table": BiLMConfig(LSTMConfig(**LSTM), None, n_words=WORDS, n_softmax=WORDS),
-    "shared table": BiLMConfig(
-        LSTMConfig(**LSTM), None, n_words=WORDS, n_softmax=WORDS, share_embedding_softmax=True
-    ),
+    "shared table": BiLMConfig(LSTMConfig(**LSTM), None, n_words=WORDS, n_softmax=WORDS, share_embedding_softmax=True),
     "one direction": BiLMConfig(LSTMConfig(**LSTM), CNN, n_softmax=WORDS, bidirectional=False),
     "no projection": BiLMConfig(LSTMConfig(**LSTM | {"dim": 4}), CNN, n_softmax=WORDS),
     "no clips": BiLMConfig(LSTMConfig(**LSTM | {"cell_clip": None, "proj_clip": None}), CNN, n_softmax=WORDS),
@@ -166,7 +164,7 @@ def test_the_loss_is_that_of_the_text(name: str, negatives: int | None, corpus: 
             return encoder.embedding[1 + known.index(word if word in known else "<UNK>")]
 
         read = [torch.stack([vector(line[t]) for t in range(UNROLL) for line in way]) for way in text]
-        hidden = bilm.read(torch.stack(read), [BATCH] * UNROLL, carried(bilm))[0][-1]
+        hidden = bilm.run_lstms(torch.stack(read), [BATCH] * UNROLL, carried(bilm))[0][-1]
         table = encoder.embedding[1:] if softmax.weight is None else softmax.weight
         wanted = torch.zeros(directions, dtype=torch.float64)
         for direction, way in enumerate(text):
@@ -205,7 +203,7 @@ def test_the_clips_bite(name: str, corpus: Corpus) -> None:
     with torch.no_grad():
         words: Any = bilm.token_encoder(batch.spelled.long())
         inputs = words[batch.inputs]
-        layers, after = bilm.read(inputs, [BATCH] * UNROLL, carried(bilm))
+        layers, after = bilm.run_lstms(inputs, [BATCH] * UNROLL, carried(bilm))
     projected = lstm.dim != lstm.projection_dim
     for depth, output in enumerate(layers):
         if lstm.cell_clip is not None:
@@ -236,9 +234,7 @@ def test_parts_give_the_gradients_of_the_whole(name: str, negatives: int | None,
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("negatives", [None, 6], ids=["full", "sampled"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_words_that_only_fill_up_change_nothing(
-    name: str, negatives: int | None, parts: int, corpus: Corpus
-) -> None:
+def test_words_that_only_fill_up_change_nothing(name: str, negatives: int | None, parts: int, corpus: Corpus) -> None:
     """Neither a loss nor a gradient, nor which rows of a table have one."""
     found = []
     for round_to in (1, 16):
@@ -264,7 +260,7 @@ def test_the_kernels_gradient_is_what_pytorch_records(name: str, corpus: Corpus)
     for plain in (True, False):
         bilm = model(name)
         for lstm in bilm.lstms:
-            lstm.plain = plain
+            lstm.reference = plain
         accumulate(bilm, batches(bilm, corpus, 6), carried(bilm), dropout=0.0, scale=SCALE, world=World())
         found.append({which: dense(parameter.grad) for which, parameter in bilm.named_parameters()})
     for which, wanted in found[0].items():

@@ -70,12 +70,14 @@ def sampled(case: Problem) -> Tensor:
     return sampled_softmax(case.hidden, case.targets, case.negatives, case.log_q, case.weight, case.bias)
 
 
-def plain_full(case: Problem) -> Tensor:
-    return full_softmax(case.hidden, case.targets, case.weight, case.bias, plain=True)
+def reference_full(case: Problem) -> Tensor:
+    return full_softmax(case.hidden, case.targets, case.weight, case.bias, reference=True)
 
 
-def plain_sampled(case: Problem) -> Tensor:
-    return sampled_softmax(case.hidden, case.targets, case.negatives, case.log_q, case.weight, case.bias, plain=True)
+def reference_sampled(case: Problem) -> Tensor:
+    return sampled_softmax(
+        case.hidden, case.targets, case.negatives, case.log_q, case.weight, case.bias, reference=True
+    )
 
 
 def gradients(loss: Tensor, case: Problem, scale: float = 1.0) -> list[Tensor]:
@@ -83,13 +85,18 @@ def gradients(loss: Tensor, case: Problem, scale: float = 1.0) -> list[Tensor]:
 
 
 PAIRS = pytest.mark.parametrize(("ours", "by_hand"), [(full, full_by_hand), (sampled, sampled_by_hand)])
-PLAIN_PAIRS = pytest.mark.parametrize(
+REFERENCE_PAIRS = pytest.mark.parametrize(
     ("ours", "by_hand"),
-    [(full, full_by_hand), (sampled, sampled_by_hand), (plain_full, full_by_hand), (plain_sampled, sampled_by_hand)],
+    [
+        (full, full_by_hand),
+        (sampled, sampled_by_hand),
+        (reference_full, full_by_hand),
+        (reference_sampled, sampled_by_hand),
+    ],
 )
 
 
-@PLAIN_PAIRS
+@REFERENCE_PAIRS
 @pytest.mark.parametrize("seed", range(6))
 def test_values_and_gradients_by_hand(ours: Loss, by_hand: Loss, seed: int) -> None:
     case = problem(seed)
@@ -139,7 +146,7 @@ def test_if_every_word_is_drawn_for_sure_the_sampled_softmax_is_the_full_one() -
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("ours", [sampled, plain_sampled])
+@pytest.mark.parametrize("ours", [sampled, reference_sampled])
 def test_a_target_whose_only_negative_is_itself_is_certain(ours: Loss) -> None:
     case = problem(n=5)._replace(targets=torch.full((5,), 6), negatives=torch.tensor([6]))
     loss = ours(case)
@@ -156,7 +163,7 @@ def test_a_lower_expected_count_raises_a_score() -> None:
     assert loss.item() == pytest.approx(np.log(1 + 1 + 4))
 
 
-@PLAIN_PAIRS
+@REFERENCE_PAIRS
 def test_large_scores_neither_overflow_nor_vanish(ours: Loss, by_hand: Loss) -> None:
     case = problem(4)
     case = case._replace(weight=(case.weight.detach() * 500).requires_grad_())
@@ -166,7 +173,7 @@ def test_large_scores_neither_overflow_nor_vanish(ours: Loss, by_hand: Loss) -> 
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("ours", [full, sampled, plain_full, plain_sampled])
+@pytest.mark.parametrize("ours", [full, sampled, reference_full, reference_sampled])
 def test_no_tokens_lose_nothing(ours: Loss) -> None:
     case = problem()
     case = case._replace(hidden=case.hidden[:0].detach().requires_grad_(), targets=case.targets[:0])
@@ -177,14 +184,14 @@ def test_no_tokens_lose_nothing(ours: Loss) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("hits", ["none", "some", "all"])
-@pytest.mark.parametrize(("ours", "plain"), [(full, plain_full), (sampled, plain_sampled)])
-def test_plain_or_not_the_loss_is_the_same(ours: Loss, plain: Loss, hits: str, seed: int) -> None:
+@pytest.mark.parametrize(("ours", "reference"), [(full, reference_full), (sampled, reference_sampled)])
+def test_reference_or_not_the_loss_is_the_same(ours: Loss, reference: Loss, hits: str, seed: int) -> None:
     """Targets of which none, some or all are among the negatives."""
     case = problem(seed, n=9)
     others = torch.tensor([word for word in range(11) if word not in case.negatives])
     chosen = {"none": others, "some": torch.arange(11), "all": case.negatives}[hits]
     case = case._replace(targets=chosen[torch.randint(len(chosen), (9,))])
-    losses = ours(case), plain(case)
+    losses = ours(case), reference(case)
     assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-13)
     for found, expected in zip(*(gradients(loss, case, 0.3) for loss in losses), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-13)

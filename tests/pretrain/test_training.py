@@ -256,15 +256,15 @@ def test_rows_that_restart_begin_at_zeros(text: Corpus, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [[], ["negatives=none"]], ids=["sampled", "full"])
-def test_plain_kernels_train_the_same_model(changes: list[str], text: Corpus, tmp_path: Path) -> None:
+def test_reference_kernels_train_the_same_model(changes: list[str], text: Corpus, tmp_path: Path) -> None:
     """With the same dropout, too: it is drawn outside of the kernels."""
-    assert train(text, tmp_path / "plain", "kernels=plain", *changes).bilm.plain
-    assert not train(text, tmp_path / "auto", *changes).bilm.plain
-    auto, plain = (tensors(tmp_path / name, 6) for name in ("auto", "plain"))
-    assert auto.keys() == plain.keys()
-    for name, value in plain.items():
+    assert train(text, tmp_path / "reference", "kernels=reference", *changes).bilm.reference
+    assert not train(text, tmp_path / "auto", *changes).bilm.reference
+    auto, reference = (tensors(tmp_path / name, 6) for name in ("auto", "reference"))
+    assert auto.keys() == reference.keys()
+    for name, value in reference.items():
         torch.testing.assert_close(auto[name], value, rtol=1e-4, atol=1e-6, msg=name)
-    for ours, theirs in zip(metrics(tmp_path / "auto"), metrics(tmp_path / "plain"), strict=True):
+    for ours, theirs in zip(metrics(tmp_path / "auto"), metrics(tmp_path / "reference"), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4)
 
 

@@ -98,7 +98,7 @@ class BiLM(nn.Module):
     New, it has the original's initial values; built on the meta device, none: `weights/` gives it a file's.
 
     `forward`, `contextualize` and `log_probabilities` compute in the weights' dtype (LSTM cells in float32 or better),
-    also under `torch.autocast`; `read` and `token_encoder`, which pretraining calls, follow autocast.
+    also under `torch.autocast`; `run_lstms` and `token_encoder`, which pretraining calls, follow autocast.
     """
 
     def __init__(self, config: BiLMConfig) -> None:
@@ -117,15 +117,15 @@ class BiLM(nn.Module):
         )
 
     @property
-    def plain(self) -> bool:
-        """Whether all is computed by plain PyTorch, as it is written for readers, instead of by kernels."""
-        return bool(self.lstms[0].plain)
+    def reference(self) -> bool:
+        """Whether the readable reference implementation computes, instead of the kernels."""
+        return bool(self.lstms[0].reference)
 
-    @plain.setter
-    def plain(self, plain: bool) -> None:
+    @reference.setter
+    def reference(self, reference: bool) -> None:
         for module in self.modules():
             if isinstance(module, CharCNN | Highway | ProjectedLSTM):
-                module.plain = plain
+                module.reference = reference
 
     @property
     def weight(self) -> Tensor:
@@ -168,7 +168,7 @@ class BiLM(nn.Module):
         # Backward reads from the other end.
         inputs = torch.stack([tokens, tokens[mirror]]) if self.config.bidirectional else tokens[None]
         with without_autocast(tokens):
-            outputs, after = self.read(inputs, packing.rows, State(h[:, :, order], c[:, :, order]))
+            outputs, after = self.run_lstms(inputs, packing.rows, State(h[:, :, order], c[:, :, order]))
         del inputs  # of a very long sentence, every copy counts
         layers = [torch.cat([tokens] * self.config.directions, dim=1)]
         while outputs:
@@ -177,7 +177,7 @@ class BiLM(nn.Module):
         back = torch.argsort(order)
         return layers, State(after.h[:, :, back], after.c[:, :, back])
 
-    def read(
+    def run_lstms(
         self, inputs: Tensor, rows: Sequence[int], state: State, dropout: float = 0.0
     ) -> tuple[list[Tensor], State]:
         """What each direction reads, (S, N, D) packed, `rows[t]` at step t ─▶ every LSTM layer's output, and the state.

@@ -66,7 +66,7 @@ class Highway(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.plain = False  # compute by plain operations instead of a kernel
+        self.reference = False  # compute with PyTorch operations instead of a kernel
         # Carry and transform side by side: one product makes both.
         self.weight = nn.Parameter(torch.empty(dim, 2 * dim))
         self.bias = nn.Parameter(torch.empty(2 * dim))
@@ -83,7 +83,7 @@ class Highway(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, F) ─▶ (N, F)."""
-        if triton_computes(x) and not self.plain:
+        if triton_computes(x) and not self.reference:
             from elmo.model.kernels.highway_gpu import highway_gpu
 
             return highway_gpu(x, self.weight, self.bias)
@@ -97,7 +97,7 @@ class CharCNN(nn.Module):
     def __init__(self, config: CharCNNConfig, dim: int) -> None:
         super().__init__()
         self.config = config
-        self.plain = False  # convolve by plain operations instead of a kernel
+        self.reference = False  # convolve with PyTorch operations instead of a kernel
         n_filters, embedding_dim = config.n_filters, config.embedding_dim
         self.embedding = nn.Parameter(torch.empty(config.n_characters + 1, embedding_dim))  # row 0: no token
         self.filters = nn.ParameterList(torch.empty(width * embedding_dim, count) for width, count in config.filters)
@@ -143,7 +143,7 @@ class CharCNN(nn.Module):
         """
         if not len(ids):
             return self.embedding.new_empty(0, self.config.n_filters)
-        if triton_computes(self.embedding) and not self.plain:
+        if triton_computes(self.embedding) and not self.reference:
             from elmo.model.kernels.char_cnn_gpu import convolve_gpu
 
             relu = self.config.activation == "relu"

@@ -47,7 +47,8 @@ def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """A context in which autocast is off on this tensor's device: everything inside is computed in its own dtype.
 
     The biLM has 2 · T matrix products after each other, and its weights are clipped where they are: it stays exact
-    inside a network that is trained in mixed precision. Pretraining asks for autocast below this level, in `BiLM.read`.
+    inside a network that is trained in mixed precision. Pretraining uses autocast below this level, in
+    `BiLM.run_lstms`.
     """
     device = tensor.device.type
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from elmo.errors import ConfigError
 from elmo.model.kernels import triton_computes
-from elmo.model.kernels.in_place import lstm_in_place
-from elmo.model.kernels.with_gradient import lstm_with_gradient
+from elmo.model.kernels.lstm_inference import lstm_inference
+from elmo.model.kernels.lstm_training import lstm_training
 from elmo.model.numbers import whole
 
 FORGET_BIAS = 1.0  # added at run time, never part of the bias: as the published weights were trained
@@ -60,7 +60,7 @@ class ProjectedLSTM(nn.Module):
     def __init__(self, input_dim: int, config: LSTMConfig, directions: int = 1) -> None:
         super().__init__()
         self.config = config
-        self.plain = False  # compute by `read` instead of the kernels
+        self.reference = False  # compute with `forward_reference` instead of a kernel
         h, d = config.dim, config.projection_dim
         self.weight_input = nn.Parameter(torch.empty(directions, input_dim, 4 * h))
         self.weight_hidden = nn.Parameter(torch.empty(directions, d, 4 * h))
@@ -82,14 +82,14 @@ class ProjectedLSTM(nn.Module):
 
     def forward(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
         """Run over packed inputs, `rows[t]` of them at step t; a sentence that has ended keeps its state."""
-        if self.plain:
-            return self.read(inputs, rows, state)
+        if self.reference:
+            return self.forward_reference(inputs, rows, state)
         if triton_computes(inputs):
             from elmo.model.kernels.lstm_gpu import lstm_gpu as lstm
         elif torch.is_grad_enabled() and any(t.requires_grad for t in (inputs, *state, *self.parameters())):
-            lstm = lstm_with_gradient
+            lstm = lstm_training
         else:
-            lstm = lstm_in_place
+            lstm = lstm_inference
         outputs, h, c = lstm(
             inputs, rows, state.h, state.c,
             self.weight_input, self.weight_hidden, self.bias, self.weight_projection,
@@ -97,7 +97,7 @@ class ProjectedLSTM(nn.Module):
         )  # fmt: skip
         return outputs, State(h, c)
 
-    def read(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
+    def forward_reference(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
         """What `forward` computes, for readers: the kernels are faster ways to the same numbers."""
         inputs_to_gates = torch.baddbmm(self.bias[:, None], inputs, self.weight_input)  # (S, N, 4H)
         h, c = state

@@ -77,7 +77,7 @@ class PretrainConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoints: CheckpointConfig = field(default_factory=CheckpointConfig)
     precision: Literal["float32", "bfloat16"] = "float32"  # of matrix products; weights and cells stay float32
-    kernels: Literal["auto", "plain"] = "auto"  # plain: everything by PyTorch's own operations, as readers read it
+    kernels: Literal["auto", "reference"] = "auto"  # reference: the readable implementation, without kernels
     device: str = "auto"
     log_every: int = 100  # steps
     diverged: float | None = 2.0  # stop where a logged loss is so far above the lowest before it

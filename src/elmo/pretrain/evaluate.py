@@ -166,7 +166,7 @@ def _score(bilm: BiLM, rows: list[_Row], encode: _Encoded, targets: Tensor, unkn
         predicted = targets[torch.cat([text[:, :n, first + t + 1] for t, n in enumerate(active)], dim=1)]
         boundary = torch.cat([certain[:n, first + t + 1] for t, n in enumerate(active)])
         before = State(state.h[:, :, : active[0]], state.c[:, :, : active[0]])
-        layers, state = bilm.read(encode(read), active, before)
+        layers, state = bilm.run_lstms(encode(read), active, before)
         for direction, (hidden, target) in enumerate(zip(layers[-1], predicted, strict=True)):
             log_p = bilm.log_probabilities(hidden, target).double()
             every = torch.stack([log_p, torch.ones_like(log_p), (target == unknown).double()])

@@ -11,12 +11,12 @@ from elmo.files import locked
 from elmo.model.device import device_named
 from elmo.pretrain import evaluate
 from elmo.pretrain.config import PretrainConfig
+from elmo.pretrain.corpus_source import open_or_prepare
 from elmo.pretrain.distributed import World, joined
 from elmo.pretrain.evaluate import Perplexity
 from elmo.pretrain.finetune import SOFTMAX, Change, steps_saved
 from elmo.pretrain.finetune import finetune as run_finetuning
 from elmo.pretrain.loop import Report, Training
-from elmo.pretrain.text import corpus_at
 from elmo.training.interrupt import stopping
 from elmo.training.run import MODEL, RECORD, Run
 from elmo.weights import source
@@ -57,7 +57,7 @@ def pretrain(
     out = Path(out)
     with joined() as world, _owned(out, world):
         recipe = _recipe("pretrain", out, resume, config, settings, preset)
-        text = corpus_at(Path(corpus), out, _path(vocabulary), tokenizer=tokenizer, world=world)
+        text = open_or_prepare(Path(corpus), out, _path(vocabulary), tokenizer=tokenizer, world=world)
         with stopping(catch_signals) as stop:
             training = Training(
                 text, out, recipe, resume=resume, ignore_memory=ignore_memory, world=world, report=report
@@ -89,7 +89,7 @@ def finetune(
     with joined() as world, _owned(out, world):
         recipe = _recipe("finetune", out, resume, config, settings)
         start = source.read(model, softmax=True)
-        text = corpus_at(Path(corpus), out, heldout="5%", tokenizer=tokenizer, world=world)
+        text = open_or_prepare(Path(corpus), out, heldout="5%", tokenizer=tokenizer, world=world)
         with stopping(catch_signals) as stop:
             change = run_finetuning(
                 start, text, out, recipe,
@@ -120,7 +120,7 @@ def perplexity(
     if read.bilm.softmax is None or read.vocabulary is None:
         raise no_softmax(model)
     with tempfile.TemporaryDirectory() as temporary:
-        text = corpus_at(Path(corpus), Path(temporary), tokenizer=tokenizer)
+        text = open_or_prepare(Path(corpus), Path(temporary), tokenizer=tokenizer)
         prepared = text.folder == Path(corpus)
         shards = text.heldout if part == "heldout" and prepared else text.train
         if not shards:

@@ -21,7 +21,7 @@ MOST = 32  # graphs: each has gradients of its own
 
 def can_be_recorded(bilm: BiLM) -> bool:
     """Whether a pass never waits for the device: where Triton's kernels compute it."""
-    return triton_computes(next(bilm.lstms.parameters())) and not bilm.plain
+    return triton_computes(next(bilm.lstms.parameters())) and not bilm.reference
 
 
 class Recorded:

@@ -1,8 +1,8 @@
 """THE TRAINING LOOP: batches ─▶ steps ─▶ log, held-out perplexity, checkpoints ─▶ a model folder.
 
-    OUT/run.json, metrics.jsonl    what was asked for, and what came of it: see training/run.py
-    OUT/checkpoints/step-…         the last few, and the best
-    OUT/model                      at the end: the best by held-out perplexity, or the last where nothing is held out
+OUT/run.json, metrics.jsonl    what was asked for, and what came of it: see training/run.py
+OUT/checkpoints/step-…         the last few, and the best
+OUT/model                      at the end: the best by held-out perplexity, or the last where nothing is held out
 """
 
 import math
@@ -120,7 +120,7 @@ class Training:
         if not ignore_memory:
             self.plan.refuse_too_large()
         self.bilm = self._model(architecture, start, saved).to(self.device).train()
-        self.bilm.plain = config.kernels == "plain"
+        self.bilm.reference = config.kernels == "reference"
         if softmax_only:
             self.bilm.requires_grad_(False)
             assert self.bilm.softmax is not None

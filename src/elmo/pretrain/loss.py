@@ -16,9 +16,10 @@ from elmo.model.kernels import triton_computes
 from elmo.model.softmax import tokens_at_once
 
 
-def full_softmax(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, plain: bool = False) -> Tensor:
+def full_softmax(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, reference: bool = False) -> Tensor:
     """Summed cross-entropy of targets (N,) under all V words: hidden (N, D), weight (V, D), bias (V,)."""
-    loss: Tensor = (plain_loss if plain else _CrossEntropy.apply)(hidden, weight, bias, targets, None, None)
+    compute = reference_loss if reference else _CrossEntropy.apply
+    loss: Tensor = compute(hidden, weight, bias, targets, None, None)
     return loss
 
 
@@ -29,18 +30,19 @@ def sampled_softmax(
     log_q: Tensor,  # (U,) log of the expected count of each word
     weight: Tensor,  # (U, D) of the words in question
     bias: Tensor,  # (U,)
-    plain: bool = False,
+    reference: bool = False,
 ) -> Tensor:
     """Summed cross-entropy of each target among itself and the negatives.
 
     Scores are lowered by log Q, so that a word drawn often does not count more; a negative that is the target itself
     is left out.
     """
-    loss: Tensor = (plain_loss if plain else _CrossEntropy.apply)(hidden, weight, bias, targets, negatives, log_q)
+    compute = reference_loss if reference else _CrossEntropy.apply
+    loss: Tensor = compute(hidden, weight, bias, targets, negatives, log_q)
     return loss
 
 
-def plain_loss(
+def reference_loss(
     hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, negatives: Tensor | None, log_q: Tensor | None
 ) -> Tensor:
     """Σ −log p(target), for readers: `_CrossEntropy` is a faster way to the same number."""
@@ -80,7 +82,7 @@ def cross_entropy(
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """What `plain_loss` computes, some tokens at a time, and its gradient with it."""
+    """What `reference_loss` computes, some tokens at a time, and its gradient with it."""
 
     @staticmethod
     def forward(

@@ -20,7 +20,7 @@ CELLS_BACKWARD = 7  # of H, in one layer at a time: the gates' gradients and the
 OUTPUTS_KEPT = 12  # of D: what a GPU keeps of the top layer in float32, for dropout and softmax
 GPU_OWN = 1 << 30  # bytes that libraries, graphs of other sizes and the allocator use of a GPU besides
 CPU_OWN = 160 << 20  # bytes that libraries and the allocator use of main memory besides
-CELLS_PLAIN = 22  # of H, that PyTorch keeps by itself in the plain path
+CELLS_REFERENCE = 22  # of H, that PyTorch keeps by itself in the reference path
 FILTERS_KEPT = 8  # of F, and 4 more for every highway
 GIB = 1 << 30
 OPTIMIZER_COPIES = {"adagrad": 1, "adam": 2, "adamw": 2}
@@ -96,9 +96,9 @@ def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int
     sampled = bilm.config.n_softmax is not None and config.sampled(bilm.config.n_softmax) is not None
     lstm, cnn = bilm.config.lstm, bilm.config.char_cnn
     tokens = config.batch.size * config.batch.unroll // (config.batch.accumulate * processes) * bilm.config.directions
-    plain, gpu = config.kernels == "plain", device == "cuda"
+    reference, gpu = config.kernels == "reference", device == "cuda"
     low = 2 if gpu and config.precision == "bfloat16" else 4  # bytes of what enters a product
-    each = 4 * CELLS_PLAIN if plain else 4 + low * (CELLS_KEPT - 1) if gpu else 4 * CELLS_KEPT
+    each = 4 * CELLS_REFERENCE if reference else 4 + low * (CELLS_KEPT - 1) if gpu else 4 * CELLS_KEPT
     kept = tokens * lstm.n_layers * (each * lstm.dim + 6 * low * lstm.projection_dim)
     if not gpu:
         kept += CPU_OWN

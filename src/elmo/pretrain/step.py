@@ -75,14 +75,14 @@ def losses(bilm: BiLM, batch: Batch, state: State, dropout: float, tables: Table
     # A frequent word's gradient is the sum of thousands: in float32, whatever the products' precision.
     words = words.float() if words.dtype == torch.bfloat16 else words
     inputs = words.index_select(0, batch.inputs.view(-1)).view(directions, n_tokens, -1)
-    (*_, top), after = bilm.read(inputs, [rows] * (n_tokens // rows), state, dropout)
+    (*_, top), after = bilm.run_lstms(inputs, [rows] * (n_tokens // rows), state, dropout)
     hidden = functional.dropout(top.float() if top.dtype == torch.bfloat16 else top, dropout)
     assert bilm.softmax is not None
     if batch.predicted is None or batch.negatives is None or batch.log_q is None:
         weight: Tensor = bilm.softmax_weight()
         bias: Tensor = bilm.softmax.bias
         pairs = zip(hidden, batch.targets, strict=True)
-        each = [full_softmax(*pair, weight, bias, bilm.plain) for pair in pairs]
+        each = [full_softmax(*pair, weight, bias, bilm.reference) for pair in pairs]
     else:
         if bilm.softmax.weight is not None:
             weight = tables.take(bilm.softmax.weight, batch.predicted, predicted=True)
@@ -90,7 +90,7 @@ def losses(bilm: BiLM, batch: Batch, state: State, dropout: float, tables: Table
             weight = tables.take(bilm.token_encoder.embedding, batch.predicted + 1, predicted=True)
         bias = tables.take(bilm.softmax.bias, batch.predicted, predicted=True)
         drawn = zip(hidden, batch.targets, batch.negatives, batch.log_q, strict=True)
-        each = [sampled_softmax(*one, weight, bias, bilm.plain) for one in drawn]
+        each = [sampled_softmax(*one, weight, bias, bilm.reference) for one in drawn]
     return torch.stack(each), State(after.h.detach(), after.c.detach())
 
 

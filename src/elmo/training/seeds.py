@@ -146,6 +146,6 @@ def _work(train: Train, seed: int, folder: Path, threads: int | None) -> None:
 
 def _failure(seed: int, code: int, log: Path) -> str:
     if code < 0:
-        return f"seed {seed}: its process was killed by signal {-code}, perhaps for lack of memory. See {log}"
+        return f"seed {seed}: its process was killed by signal {-code}, possibly because memory ran out. See {log}"
     lines = log.read_text(encoding="utf-8", errors="replace").strip().split("\n") if log.exists() else [""]
     return f"seed {seed}: {lines[-1].removeprefix('elmo: ')} (all that it printed is in {log})"

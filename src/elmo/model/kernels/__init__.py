@@ -1,10 +1,11 @@
-"""The same mathematics as the plain modules, for speed. Each is tested against the plain path, which readers read.
+"""The mathematics of the model, computed faster. Each kernel is tested against the reference implementation.
 
-    in_place, with_gradient    PyTorch's operations, on any device: the LSTM without and with a gradient
-    lstm_gpu, char_cnn_gpu,    Triton's kernels, between the products that cuBLAS makes
+    lstm_inference             the LSTM without a gradient, in PyTorch operations, on any device
+    lstm_training              the LSTM with a gradient, likewise
+    lstm_gpu, char_cnn_gpu,    Triton kernels, between the matrix products of cuBLAS
     highway_gpu, softmax_gpu
 
-Which one computes is chosen where it is called, by `triton_computes`; `BiLM.plain` asks for the plain path.
+The caller chooses, by `triton_computes`; `BiLM.reference = True` switches all of them off.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
     characters (N, C, E), a window of them is one row of width·E ─▶ · weights ─▶ best score of each filter (N, F)
 
-What is done differently from the plain path, and why:
+What is done differently from the reference, and why:
 - All filters are as wide as the widest, filled up with zeros: one product for all. Characters go on as zeros past C, so
   that the last windows of narrow filters exist; a filter's own last place is all that is left of its width.
 - Words are taken in the order of their length, a tile of them together, each tile only as far as its longest word goes.

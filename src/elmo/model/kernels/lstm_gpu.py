@@ -3,7 +3,7 @@
     step t    [x; h] W ─▶ gates ─▶ _cell ─▶ c, hidden ─▶ hidden W_p ─▶ _clip ─▶ output, which is h of step t + 1
     back      d_gates Wᵀ ◀─ _cell_backward ◀─ d_hidden ◀─ d_projected W_pᵀ ◀─ _clip_backward ◀─ d_output + d_h
 
-What is done differently from the plain path, and why:
+What is done differently from the reference, and why:
 - x and h of a step lie side by side in memory: one product makes the gates, one makes both gradients, and the weights'
   gradient is one product over all steps at the end.
 - Kept for the gradient are the gates as the product left them, cells and hidden values; activations are computed again,

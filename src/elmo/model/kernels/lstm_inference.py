@@ -15,7 +15,7 @@ from torch import Tensor
 BLOCK_TOKENS = {"cpu": 512, "cuda": 8192}  # whose inputs' share of the gates is computed at a time
 
 
-def lstm_in_place(
+def lstm_inference(
     inputs: Tensor,  # (S, N, D_in) packed
     rows: Sequence[int],  # active sentences at each step
     h: Tensor,  # (S, B, D)

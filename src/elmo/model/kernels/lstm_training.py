@@ -19,7 +19,7 @@ from elmo.model.device import product_dtype
 from elmo.model.kernels import exact_backward
 
 
-def lstm_with_gradient(
+def lstm_training(
     inputs: Tensor,  # (S, N, D_in) packed
     rows: Sequence[int],  # active sentences at each step
     h: Tensor,  # (S, B, D)
