@@ -408,9 +408,9 @@ def test_gradients_of_the_reference(h: int, d: int, cell_clip: float | None, pro
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"dim": 0}, "lstm.dim is 0; expected a whole number of at least 1"),
-        ({"projection_dim": -1}, "lstm.projection_dim is -1; expected a whole number of at least 1"),
-        ({"n_layers": 0}, "lstm.n_layers is 0; expected a whole number of at least 1"),
+        ({"dim": 0}, "lstm.dim is 0; expected an integer of at least 1"),
+        ({"projection_dim": -1}, "lstm.projection_dim is -1; expected an integer of at least 1"),
+        ({"n_layers": 0}, "lstm.n_layers is 0; expected an integer of at least 1"),
         ({"cell_clip": 0}, "lstm.cell_clip is 0; expected a positive number, or null for no clipping"),
         ({"proj_clip": -3.0}, "lstm.proj_clip is -3.0; expected a positive number, or null for no clipping"),
         ({"proj_clip": float("nan")}, "lstm.proj_clip is nan; expected a positive number, or null for no clipping"),

@@ -126,14 +126,14 @@ def test_a_new_encoder_is_as_bilm_tf_would_start_it() -> None:
     [
         ({"activation": "gelu"}, "char_cnn.activation is 'gelu'; expected one of relu, tanh"),
         ({"filters": ()}, "char_cnn.filters is empty; expected [width, count] pairs"),
-        ({"filters": ((1, 0),)}, "a count of char_cnn.filters is 0; expected a whole number of at least 1"),
+        ({"filters": ((1, 0),)}, "a count of char_cnn.filters is 0; expected an integer of at least 1"),
         (
             {"max_characters_per_token": 6},
             "char_cnn.max_characters_per_token is 6; expected at least the width of the widest filter, 7",
         ),
         (
             {"max_characters_per_token": 2, "filters": ((1, 4),)},
-            "char_cnn.max_characters_per_token is 2; expected a whole number of at least 3",
+            "char_cnn.max_characters_per_token is 2; expected an integer of at least 3",
         ),
     ],
 )

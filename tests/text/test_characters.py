@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import numpy_reference
-from elmo.text.characters import sentence_ids, spelled_ids, word_ids
+from elmo.text.characters import sentence_ids, word_ids, word_ids_from_bytes
 
 WORDS = [
     "cat",
@@ -79,7 +79,7 @@ def spelled(words: list[str], max_characters: int, before: bytes = b"", between:
         starts.append(len(text))
         lengths.append(len(word.encode("utf-8")))
         text += word.encode("utf-8") + between
-    return spelled_ids(
+    return word_ids_from_bytes(
         np.frombuffer(text, dtype=np.uint8),
         np.array(starts, dtype=np.int64),
         np.array(lengths, dtype=np.int64),
@@ -114,7 +114,7 @@ def test_words_of_no_text_have_no_ids() -> None:
 
 def test_the_byte_255_has_the_id_256() -> None:
     text = np.array([255, 0, 255], dtype=np.uint8)  # no UTF-8, but 255 + 1 must not become 0
-    ids = spelled_ids(text, np.array([0]), np.array([3]), 6)
+    ids = word_ids_from_bytes(text, np.array([0]), np.array([3]), 6)
     assert ids.tolist() == [[259, 256, 1, 256, 260, 261]]
 
 
@@ -135,7 +135,9 @@ def test_words_are_taken_in_any_order_and_more_than_once(text: str, data: st.Dat
     ends = np.cumsum([len(word.encode("utf-8")) + 1 for word in words])
     lengths = np.array([len(word.encode("utf-8")) for word in words])
     some = np.array(chosen, dtype=np.int64)
-    ids = spelled_ids(np.frombuffer(text.encode("utf-8"), np.uint8), (ends - 1 - lengths)[some], lengths[some], 9)
+    ids = word_ids_from_bytes(
+        np.frombuffer(text.encode("utf-8"), np.uint8), (ends - 1 - lengths)[some], lengths[some], 9
+    )
     assert ids.tolist() == [shifted(words[k], 9) for k in chosen]
 
 

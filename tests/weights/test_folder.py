@@ -243,9 +243,7 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("withheld", "of_folder", "of_files"), [(0o022, 0o755, 0o644), (0o077, 0o700, 0o600)])
-def test_others_may_read_what_the_umask_lets_them(
-    tmp_path: Path, withheld: int, of_folder: int, of_files: int
-) -> None:
+def test_others_may_read_what_the_umask_lets_them(tmp_path: Path, withheld: int, of_folder: int, of_files: int) -> None:
     before = os.umask(withheld)
     try:
         bilm, _ = small(tmp_path / "published", "two layers")
@@ -336,7 +334,7 @@ def test_an_unknown_field_is_refused_with_the_nearest_name(written: Path, field:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lstm.dim": 0}, "lstm.dim is 0; expected a whole number of at least 1"),
+        ({"lstm.dim": 0}, "lstm.dim is 0; expected an integer of at least 1"),
         ({"lstm.cell_clip": -3}, "lstm.cell_clip is -3.0; expected a positive number, or null"),
         ({"char_cnn.activation": "elu"}, "char_cnn.activation is 'elu'; expected one of relu, tanh"),
         ({"n_words": 5}, "a biLM reads either characters (char_cnn) or words (n_words)"),

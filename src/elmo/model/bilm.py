@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from elmo.errors import ConfigError, DataError
 from elmo.model.char_cnn import CharCNN, CharCNNConfig, Highway
+from elmo.model.checks import check_integer
 from elmo.model.device import without_autocast
 from elmo.model.layers import Layers
 from elmo.model.lstm import LSTMConfig, ProjectedLSTM, State
-from elmo.model.numbers import whole
 from elmo.model.packing import Packing
 from elmo.model.softmax import Softmax, log_probabilities
 
@@ -40,7 +40,7 @@ class BiLMConfig:
             raise ConfigError("a biLM reads either characters (char_cnn) or words (n_words): give exactly one")
         for name in ("n_words", "n_softmax"):
             if getattr(self, name) is not None:
-                whole(name, getattr(self, name))
+                check_integer(name, getattr(self, name))
         if self.share_embedding_softmax and self.n_words is None:
             raise ConfigError("share_embedding_softmax needs a word table to share (n_words); characters have none")
         if self.share_embedding_softmax and self.n_softmax not in (None, self.n_words):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
+from elmo.model.checks import check_integer
 from elmo.model.kernels import triton_computes
-from elmo.model.numbers import whole
 
 PADDING_ID = 261  # the padding *character*: learned, and part of the convolutions; 0 is "no token"
 GROUP = 64  # words convolved together: what a CPU's cache holds of their (words, positions, filters)
@@ -38,12 +38,12 @@ class CharCNNConfig:
             ("max_characters_per_token", 3),
             ("n_characters", 1),
         ):
-            whole(f"char_cnn.{name}", getattr(self, name), least)
+            check_integer(f"char_cnn.{name}", getattr(self, name), least)
         if not self.filters:
             raise ConfigError("char_cnn.filters is empty; expected [width, count] pairs")
         for width, count in self.filters:
-            whole("a width of char_cnn.filters", width)
-            whole("a count of char_cnn.filters", count)
+            check_integer("a width of char_cnn.filters", width)
+            check_integer("a count of char_cnn.filters", count)
         if self.widest > self.max_characters_per_token:
             raise ConfigError(
                 f"char_cnn.max_characters_per_token is {self.max_characters_per_token}; "

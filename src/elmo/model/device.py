@@ -32,7 +32,7 @@ def pinned(tensor: Tensor) -> Tensor:
     return copy
 
 
-def onto(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """The same on a device. A GPU fetches it when it comes to that, and nobody waits for it."""
     return pinned(tensor).to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
+from elmo.model.checks import check_integer
 from elmo.model.kernels import triton_computes
 from elmo.model.kernels.lstm_inference import lstm_inference
 from elmo.model.kernels.lstm_training import lstm_training
-from elmo.model.numbers import whole
 
 FORGET_BIAS = 1.0  # added at run time, never part of the bias: as the published weights were trained
 
@@ -42,7 +42,7 @@ class LSTMConfig:
 
     def __post_init__(self) -> None:
         for name in ("dim", "projection_dim", "n_layers"):
-            whole(f"lstm.{name}", getattr(self, name))
+            check_integer(f"lstm.{name}", getattr(self, name))
         for name in ("cell_clip", "proj_clip"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and value > 0):

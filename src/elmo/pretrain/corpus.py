@@ -1,9 +1,9 @@
 """CORPUS FOLDER ─▶ WORD ROWS: what `elmo prepare` wrote, memory-mapped; training reads no text.
 
-    corpus.json        what is in it: counts, shards and their checksums
-    words.txt          every distinct word, one a line: `<S>`, `</S>`, `<UNK>`, then by falling count
-    vocabulary.txt     its first V lines: the words the language model predicts
-    train-00000.npy    rows of words.txt, each sentence as `<S>` words… `</S>`; heldout-00000.npy likewise
+corpus.json        what is in it: counts, shards and their checksums
+words.txt          every distinct word, one a line: `<S>`, `</S>`, `<UNK>`, then by falling count
+vocabulary.txt     its first V lines: the words the language model predicts
+train-00000.npy    rows of words.txt, each sentence as `<S>` words… `</S>`; heldout-00000.npy likewise
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo.errors import DataError
-from elmo.text.characters import spelled_ids, word_ids
+from elmo.text.characters import word_ids, word_ids_from_bytes
 from elmo.text.vocabulary import Vocabulary
 
 FORMAT = 1
@@ -67,7 +67,7 @@ class Words:
 
     def characters(self, rows: npt.NDArray[Any], max_characters: int) -> npt.NDArray[np.int16]:
         """Character ids of these words, (N, C): what `text.characters.word_ids` gives for their spelling."""
-        ids = spelled_ids(self._bytes, self._starts[rows], self._lengths[rows], max_characters)
+        ids = word_ids_from_bytes(self._bytes, self._starts[rows], self._lengths[rows], max_characters)
         for boundary in (BEGIN, END):
             ids[rows == boundary] = word_ids([self[boundary]], max_characters)[0]
         return ids

@@ -20,7 +20,7 @@ from torch import Tensor
 from elmo.embed.embedder import Embedder
 from elmo.errors import DataError
 from elmo.files import replacing
-from elmo.model.device import onto
+from elmo.model.device import to_device
 from elmo.model.layers import Layers
 from elmo.text.batches import windows
 from elmo.weights.download import cache_folder
@@ -46,8 +46,8 @@ class _Held:
     def gather(self, rows: npt.NDArray[np.int64], device: torch.device) -> Tensor:
         """These rows, (…, L+1, 2D), on a device."""
         if self.on_device is not None:
-            return self.on_device[onto(torch.from_numpy(rows), device)]
-        return onto(torch.from_numpy(self.stored[rows]), device)
+            return self.on_device[to_device(torch.from_numpy(rows), device)]
+        return to_device(torch.from_numpy(self.stored[rows]), device)
 
 
 # What `FrozenLayers.holding` holds, for each thread (and each asynchronous task) its own.
@@ -94,8 +94,8 @@ class FrozenLayers:
             both = np.zeros((*mask.shape, self.embedder.n_layers, self.embedder.dim), dtype=np.float16)
             for row, array in zip(both, self.embedder.embed(texts, dtype="float16"), strict=True):
                 row[: array.shape[1]] = array.transpose(1, 0, 2)
-            gathered = onto(torch.from_numpy(both), self.embedder.device)
-        where = onto(torch.from_numpy(mask), self.embedder.device)
+            gathered = to_device(torch.from_numpy(both), self.embedder.device)
+        where = to_device(torch.from_numpy(mask), self.embedder.device)
         return Layers(gathered.float().permute(2, 0, 1, 3) * where[..., None], where)
 
     def _hold(self, texts: Iterable[Tokens], folder: Path | None) -> _Held | None:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from elmo.config import check_at_least, check_positive, check_shares
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
-from elmo.model.device import onto
+from elmo.model.device import to_device
 from elmo.model.layers import Layers
 from elmo.model.scalar_mix import ScalarMix
 from elmo.packaged import DEFAULT
@@ -113,7 +113,9 @@ class Texts:
 
     def to(self, device: torch.device) -> "Texts":
         """The same on a device."""
-        moved: dict[str, Any] = {n: onto(value, device) for n, value in vars(self).items() if isinstance(value, Tensor)}
+        moved: dict[str, Any] = {
+            n: to_device(value, device) for n, value in vars(self).items() if isinstance(value, Tensor)
+        }
         return replace(self, **moved)
 
 

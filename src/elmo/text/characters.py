@@ -40,7 +40,7 @@ def word_ids(words: Sequence[str], max_characters: int) -> npt.NDArray[np.int64]
     return ids
 
 
-def spelled_ids(
+def word_ids_from_bytes(
     text: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], max_characters: int
 ) -> npt.NDArray[np.int16]:
     """`word_ids` of words that lie in one long text of UTF-8 bytes, without looking at them one by one."""

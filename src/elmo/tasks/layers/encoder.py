@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from elmo.model.device import onto
+from elmo.model.device import to_device
 from elmo.model.packing import Packing
 
 
@@ -30,7 +30,7 @@ class Packed:
 
     def to(self, device: torch.device) -> "Packed":
         """The same for a batch on a device."""
-        return Packed(onto(self.places, device), self.active)
+        return Packed(to_device(self.places, device), self.active)
 
 
 class BiLSTM(nn.Module):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.config import check_at_least, check_shares
-from elmo.model.device import onto
+from elmo.model.device import to_device
 from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.crf import CRF
 from elmo.tasks.layers.encoder import BiLSTM
@@ -53,7 +53,7 @@ class Tagger(TaskModel):
         (text,) = texts
         n_tokens = text.mask.shape[1]
         rows = [[self._numbers[tag] for tag in tags_of(spans, n_tokens)] for spans in gold]
-        labels = onto(torch.tensor(rows), text.mask.device)
+        labels = to_device(torch.tensor(rows), text.mask.device)
         return -self.crf.log_likelihood(self._scores(text), labels, text.mask).mean()
 
     def answers(self, texts: Sequence[Texts]) -> list[list[Span]]:

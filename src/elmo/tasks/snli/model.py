@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.config import check_at_least, check_shares
-from elmo.model.device import onto
+from elmo.model.device import to_device
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.encoder import BiLSTM, Packed, VariationalDropout, masked_softmax
 from elmo.tasks.snli import data, metric
@@ -61,7 +61,7 @@ class Esim(TaskModel):
     def loss(self, texts: Sequence[Texts], gold: Sequence[str]) -> Tensor:
         """−log p of the gold labels, the mean over pairs."""
         scores = self._scores(texts)
-        labels = onto(torch.tensor([self._numbers[label] for label in gold]), scores.device)
+        labels = to_device(torch.tensor([self._numbers[label] for label in gold]), scores.device)
         return nn.functional.cross_entropy(scores, labels)
 
     def answers(self, texts: Sequence[Texts]) -> list[str]:

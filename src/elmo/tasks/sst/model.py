@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.config import check_at_least, check_shares
-from elmo.model.device import onto
+from elmo.model.device import to_device
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
 from elmo.tasks.layers.encoder import BiLSTM, masked_softmax
 from elmo.tasks.reading import parse_sentence
@@ -72,7 +72,7 @@ class BCN(TaskModel):
     def loss(self, texts: Sequence[Texts], gold: Sequence[str]) -> Tensor:
         """−log p of the gold labels, the mean over sentences."""
         (text,) = texts
-        numbers = onto(torch.tensor([self._numbers[label] for label in gold]), text.mask.device)
+        numbers = to_device(torch.tensor([self._numbers[label] for label in gold]), text.mask.device)
         return nn.functional.cross_entropy(self._scores(text), numbers)
 
     def answers(self, texts: Sequence[Texts]) -> list[str]:
