@@ -243,7 +243,9 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("withheld", "of_folder", "of_files"), [(0o022, 0o755, 0o644), (0o077, 0o700, 0o600)])
-def test_others_may_read_what_the_umask_lets_them(tmp_path: Path, withheld: int, of_folder: int, of_files: int) -> None:
+def test_others_may_read_what_the_umask_lets_them(
+    tmp_path: Path, withheld: int, of_folder: int, of_files: int
+) -> None:
     before = os.umask(withheld)
     try:
         bilm, _ = small(tmp_path / "published", "two layers")

@@ -1,9 +1,9 @@
 """CORPUS FOLDER ─▶ WORD ROWS: what `elmo prepare` wrote, memory-mapped; training reads no text.
 
-corpus.json        what is in it: counts, shards and their checksums
-words.txt          every distinct word, one a line: `<S>`, `</S>`, `<UNK>`, then by falling count
-vocabulary.txt     its first V lines: the words the language model predicts
-train-00000.npy    rows of words.txt, each sentence as `<S>` words… `</S>`; heldout-00000.npy likewise
+    corpus.json        what is in it: counts, shards and their checksums
+    words.txt          every distinct word, one a line: `<S>`, `</S>`, `<UNK>`, then by falling count
+    vocabulary.txt     its first V lines: the words the language model predicts
+    train-00000.npy    rows of words.txt, each sentence as `<S>` words… `</S>`; heldout-00000.npy likewise
 """
 
 import hashlib

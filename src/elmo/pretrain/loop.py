@@ -1,8 +1,8 @@
 """THE TRAINING LOOP: batches ─▶ steps ─▶ log, held-out perplexity, checkpoints ─▶ a model folder.
 
-OUT/run.json, metrics.jsonl    what was asked for, and what came of it: see training/run.py
-OUT/checkpoints/step-…         the last few, and the best
-OUT/model                      at the end: the best by held-out perplexity, or the last where nothing is held out
+    OUT/run.json, metrics.jsonl    what was asked for, and what came of it: see training/run.py
+    OUT/checkpoints/step-…         the last few, and the best
+    OUT/model                      at the end: the best by held-out perplexity, or the last where nothing is held out
 """
 
 import math
