@@ -396,7 +396,7 @@ def interrupt(patched: pytest.MonkeyPatch, at: int) -> None:
 @pytest.mark.parametrize(
     ("at", "message"),
     [
-        (4, "interrupted in the first epoch: nothing to keep yet. --resume starts over with the same recipe"),
+        (4, "interrupted in the first epoch; nothing is saved yet. Use --resume to start over"),
         (15, "interrupted after epoch 1. Use --resume to continue from there"),
     ],
 )

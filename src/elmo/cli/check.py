@@ -12,7 +12,9 @@ def check(
         bool, typer.Option("--show", help="Print the complete recipe, with every field, as TOML.")
     ] = False,
 ) -> None:
-    """Check recipes without running them: every field, and the files they name.
+    """Check recipes without running them.
+
+    Every field is checked, and the files that a recipe names: word vectors and models. Nothing is downloaded.
 
     \b
     Examples:

@@ -13,19 +13,21 @@ from elmo.errors import ConfigError
 def convert(
     model: ModelArgument,
     output: Annotated[
-        Path, typer.Argument(help="A new folder, or a name that ends in .hdf5 for the published format.")
+        Path, typer.Argument(help="A new folder; or a name that ends in .hdf5, for the published format.")
     ],
     vocabulary: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the token embeddings of the words in this file instead, as an .hdf5."),
+        typer.Option(metavar="FILE", help="Write only the token embeddings of the words in this file."),
     ] = None,
-    float16: Annotated[bool, typer.Option("--float16", help="Write a folder of half the size.")] = False,
+    float16: Annotated[bool, typer.Option("--float16", help="Store the weights of a folder in half the size.")] = False,
     threads: ThreadsOption = None,
 ) -> None:
-    """Convert a model to a folder (safetensors), or to the options.json and HDF5 files that older tools read.
+    """Convert a model to another format.
 
-    HDF5 to folder and back gives exactly the same numbers. The HDF5 format cannot store a softmax: it is left out.
-    With --float16 the weights are rounded to three digits; computations stay in float32.
+    A folder has the weights in safetensors; the published format is options.json and an HDF5 file, which older tools
+    read. Converting to the other and back gives exactly the same numbers. The published format cannot store a softmax,
+    so it is left out. With --float16 the weights are rounded to about three decimal digits; computations stay in
+    float32.
 
     \b
     Examples:

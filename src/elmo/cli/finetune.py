@@ -30,10 +30,10 @@ def finetune(
     ignore_memory: MemoryOption = False,
     threads: ThreadsOption = None,
 ) -> None:
-    """Train a model further on a domain's text, by default for one epoch.
+    """Train a model further on a domain's text.
 
-    A model folder with its softmax is trained as it is. Published files have none: a new softmax over the domain's
-    vocabulary is trained first with the biLM frozen, then both. Held-out perplexity is printed before and after.
+    By default for one epoch. Published files have no softmax: a new one, over the vocabulary of the domain, is trained
+    first, with the biLM frozen; then both are trained. The held-out perplexity before and after is printed.
 
     \b
     Example:

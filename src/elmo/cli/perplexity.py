@@ -13,20 +13,21 @@ from elmo.cli.training import CorpusArgument, TokenizerOption
 def perplexity(
     model: ModelArgument,
     corpus: CorpusArgument,
-    part: Annotated[str, typer.Option(help="The part of a prepared corpus: heldout or train.")] = "heldout",
+    part: Annotated[str, typer.Option(help="Part of a prepared corpus: heldout or train.")] = "heldout",
     tokenizer: TokenizerOption = None,
     tokens: Annotated[int | None, typer.Option(help="Score only about this many tokens.", min=1)] = None,
     state: Annotated[
-        str, typer.Option(help="carried: from sentence to sentence, as in training; fresh: from zeros in each.")
+        str, typer.Option(help="LSTM state: carried from sentence to sentence, as in training, or fresh in each.")
     ] = "carried",
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Print a model's perplexity on a text: the full softmax, in both directions.
+    """Print a model's perplexity on a text.
 
-    A sentence of n words has n + 1 predictions in each direction: its words and its end. bilm-tf also counts the
-    certain step to the next sentence; that figure is printed as well.
+    Computed with the full softmax, in both directions. A sentence of n words has n + 1 predictions in each direction:
+    its words and its end. bilm-tf also counts the start of the next sentence, which is always predicted correctly; the
+    perplexity in its way of counting is printed as well.
 
     \b
     Examples:

@@ -20,17 +20,18 @@ def predict(
     output: OutputOption = None,
     jsonl: Annotated[
         bool | None,
-        typer.Option("--jsonl/--text", help="The format of the lines. By default the ending of INPUT decides."),
+        typer.Option("--jsonl/--text", help="Format of the lines. By default the ending of INPUT decides."),
     ] = None,
     task: TaskOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
 ) -> None:
-    """Annotate a file, one item per line. Each answer is a JSON object on a line of its own.
+    """Predict with a trained task, line by line.
 
-    Line N of the output answers line N of the input and begins with {"line": N; a blank line gives
-    {"line": N, "blank": true}. Raw text is tokenized. In JSON lines an item is what the task reads: {"tokens": [...]},
-    {"sentence1": "...", "sentence2": "..."}, and so on.
+    Each line of the input is an item: raw text, which is tokenized; or in JSON lines what the task reads, such as
+    {"tokens": [...]} or {"sentence1": "...", "sentence2": "..."}. Each line of the output is a JSON object, and line N
+    of the output is the answer to line N of the input: {"line": N, ...}, or {"line": N, "blank": true} for a blank
+    line.
 
     \b
     Examples:

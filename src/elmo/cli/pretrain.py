@@ -24,7 +24,9 @@ from elmo.cli.training import (
 def pretrain(
     corpus: CorpusArgument,
     out: Annotated[Path, typer.Argument(help="The folder of the run; OUT/model is the trained model.")],
-    preset: Annotated[str | None, typer.Option(help="tiny, small, medium or original [default: original].")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Model size: tiny, small, medium or original.  [default: original]")
+    ] = None,
     config: ConfigOption = None,
     set: SetOption = None,
     tokenizer: TokenizerOption = None,
@@ -33,12 +35,13 @@ def pretrain(
     ignore_memory: MemoryOption = False,
     threads: ThreadsOption = None,
 ) -> None:
-    """Train a biLM. By default the recipe is the original's.
+    """Train a biLM on a corpus.
 
-    On a CPU, a GPU, or many: torchrun --nproc-per-node 8 -m elmo pretrain CORPUS OUT …
+    The default recipe is that of the original model. Its fields are those of elmo.pretrain.config.PretrainConfig.
+    Trains on a CPU, a GPU, or several: torchrun --nproc-per-node 8 -m elmo pretrain CORPUS OUT …
 
-    The fields of a recipe are those of elmo.pretrain.config.PretrainConfig; steps, epochs and seed stand at the top.
-    Ctrl-C and SIGTERM save first; --resume continues as if nothing had happened.
+    On Ctrl-C or SIGTERM the run saves a checkpoint and ends. --resume continues it; the result is the same as without
+    the interruption.
 
     \b
     Examples:

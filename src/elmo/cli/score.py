@@ -41,13 +41,14 @@ def score(
     precision: PrecisionOption = "float32",
     threads: ThreadsOption = None,
 ) -> None:
-    """Score a text file, one sentence per line, with the language model. A blank line is an empty sentence.
+    """Score the sentences of a text file with the language model.
 
-    Each line becomes a JSON object: its number ("sentence"), its tokens, the natural logarithms of their probabilities
-    given the words before them ("forward") and after them ("backward"), those of the ends of the sentence
-    ("forward_end", "backward_end"), its perplexity, and the number of tokens that are not in the vocabulary and are
-    scored as <UNK> ("unknown"). With --summary it becomes a row: number, tokens, unknown tokens, forward and backward
-    log-probability, perplexity, and the tokens themselves. The totals are printed to standard error.
+    Writes a JSON object per line of the input: its number ("sentence"), its tokens, the natural logarithms of their
+    probabilities given the words before them ("forward") and after them ("backward"), those of the ends of the sentence
+    ("forward_end", "backward_end"), the perplexity, and the number of tokens that are not in the vocabulary and are
+    scored as <UNK> ("unknown"). A blank line is an empty sentence. With --summary, writes a row per line instead:
+    number, tokens, unknown tokens, forward and backward log-probability, perplexity, and the tokens themselves. The
+    totals are printed to standard error.
 
     \b
     Examples:

@@ -10,9 +10,9 @@ from elmo.cli.arguments import ThreadsOption, use_threads
 from elmo.cli.progress import EpochReport, SeedReport
 from elmo.cli.training import ConfigOption, SetOption, interrupted
 
-TaskArgument = Annotated[str, typer.Argument(help="ner, sst or snli; or a folder with a task of your own.")]
+TaskArgument = Annotated[str, typer.Argument(help="ner, sst or snli; or the folder of your own task.")]
 DataArgument = Annotated[
-    Path, typer.Argument(help="A folder with the task's files, under the names their owners gave.")
+    Path, typer.Argument(help="A folder with the task's data files, under their original names.")
 ]
 
 
@@ -26,19 +26,19 @@ def train(
         int, typer.Option(help="Number of random seeds to train; mean and standard deviation are reported.", min=1)
     ] = 1,
     jobs: Annotated[
-        int | None, typer.Option(help="Seeds to train side by side.  [default: all on a GPU, else one]", min=1)
+        int | None, typer.Option(help="Number of seeds to train at once.  [default: all on a GPU, else 1]", min=1)
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue after the last complete epoch.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last complete epoch.")] = False,
     threads: ThreadsOption = None,
 ) -> None:
-    """Train a task's model, with ELMo at its input, its output, both or nowhere.
+    """Train the model of a task.
 
-    The default recipe is the paper's. Its fields are those of the task's config, such as
-    elmo.tasks.ner.model.NerConfig; --set inputs.elmo.placement=none is the baseline. The layers of a frozen biLM are
-    computed once for a corpus and kept in $ELMO_CACHE.
+    ELMo is added at its input, its output, both or nowhere: --set inputs.elmo.placement=none trains the baseline. The
+    default recipe is the paper's. Its fields are those of the task's config, such as elmo.tasks.ner.model.NerConfig.
+    The layers of a frozen biLM are computed once for all epochs and runs, and kept in $ELMO_CACHE.
 
-    Ctrl-C and SIGTERM lose the current epoch at most; --resume continues with the same recipe. With --seeds, the same
-    command continues: finished seeds are not trained again.
+    After Ctrl-C or SIGTERM, --resume continues from the last complete epoch, with the same recipe. With --seeds, run
+    the same command again instead; finished seeds are not trained again.
 
     \b
     Examples:

@@ -9,26 +9,26 @@ import typer
 
 CorpusArgument = Annotated[
     Path,
-    typer.Argument(help="A folder that `elmo prepare` wrote; or text, one sentence per line: a file or a folder."),
+    typer.Argument(help="A corpus folder from `elmo prepare`; or text, one sentence per line: a file or a folder."),
 ]
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with the recipe, or a part of it.")
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="One field of the recipe, such as seed=1. May be repeated."),
+    typer.Option("--set", metavar="FIELD=VALUE", help="Set a field of the recipe. Can be given several times."),
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")]
 MemoryOption = Annotated[
-    bool, typer.Option("--ignore-memory", help="Train even if the run is estimated not to fit into memory.")
+    bool, typer.Option("--ignore-memory", help="Train even if the run probably does not fit into memory.")
 ]
 TokenizerOption = Annotated[
     str | None,
-    typer.Option(help="For text: moses, whitespace, or PATH:FUNC, a function of yours.  [default: moses]"),
+    typer.Option(help="For text: moses, whitespace, or your own function as PATH:FUNC.  [default: moses]"),
 ]
 VocabularyOption = Annotated[
     Path | None,
-    typer.Option(help="For text: a vocabulary file, in bilm-tf's format. By default all words of the text."),
+    typer.Option(help="For text: a vocabulary file in bilm-tf's format. By default all words of the text."),
 ]
 
 
@@ -42,7 +42,7 @@ def interrupted(out: Path, unit: str, done: int) -> typer.Exit:
     if done:
         message = f"interrupted after {unit} {done}. Use --resume to continue from there"
     else:
-        message = f"interrupted in the first {unit}: nothing to keep yet. --resume starts over with the same recipe"
+        message = f"interrupted in the first {unit}; nothing is saved yet. Use --resume to start over"
     if is_first_process():
         print(f"elmo: {out}: {message}", file=sys.stderr)
     return typer.Exit(130)
