@@ -35,11 +35,11 @@ class Step:
     def __init__(self, corpus: Corpus, reference: bool) -> None:
         torch.manual_seed(0)
         self.reference = reference
-        self.config = PretrainConfig.of("small").for_vocabulary(len(corpus.vocabulary))
-        self.bilm = BiLM(self.config.model)
+        self.config = PretrainConfig.load("small")
+        self.bilm = BiLM(self.config.model.for_vocabulary(len(corpus.vocabulary)))
         for lstm in self.bilm.lstms:
             lstm.reference = reference
-        tables = tables_of(self.config.model, sampled=True)
+        tables = tables_of(self.bilm.config, sampled=True)
         self.optimizer = Optimizer(self.config.optimizer, self.bilm.named_parameters(), tables)
         batch = self.config.batch
         self.state = self.bilm.zero_state(batch.size)

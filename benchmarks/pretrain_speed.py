@@ -133,7 +133,7 @@ def compare_lstms(config: BiLMConfig, batches: list[int], steps: int, limit: flo
 
 def training_of(corpus: Corpus, folder: Path, preset: str, batch: int, changes: list[str]) -> Training:
     sets = [f"batch.size={batch}", "precision=bfloat16", "evaluation.every=0", "steps=100000", *changes]
-    return Training(corpus, folder / "run", PretrainConfig.of(preset, None, sets))
+    return Training(corpus, folder / "run", PretrainConfig.load(preset, None, sets))
 
 
 def whole_steps(training: Training, steps: int, first: int = 30) -> float:

@@ -29,7 +29,7 @@ def check_recipe(file: str | Path) -> Recipe:
     try:
         written = read_toml(file)
         if "task" not in written:
-            return Recipe("pretraining", PretrainConfig.of(None, file).values())
+            return Recipe("pretraining", PretrainConfig.load(None, file).values())
         task, config = recipe(None, file)
         _check_files(config.inputs)
     except ElmoError as error:

@@ -64,7 +64,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "trained" / "model").rename(folder / "tagger")
     (folder / "ner.toml").write_text('task = "ner"\nhidden = 100\n')
     small = ["steps=2", "batch.size=4", "model.lstm.dim=8", "model.lstm.projection_dim=4", "device=cpu"]
-    config = PretrainConfig.of("tiny", None, small)
+    config = PretrainConfig.load("tiny", None, small)
     stop = threading.Event()
     stop.set()
     assert not Training(Corpus.open(corpus), folder / "interrupted", config).train(stop)

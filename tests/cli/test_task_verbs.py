@@ -520,7 +520,7 @@ def test_check_shows_a_recipe_that_can_be_read_back(place: Path, tmp_path: Path)
             assert build(task.config, values) == config == recipe_of("ner", tmp_path / "shown.toml")[1]
             assert (values["hidden"], values["train"]["patience"], values["train"]["ema"]) == (100, 25, "none")
         else:
-            assert PretrainConfig.of(None, tmp_path / "shown.toml") == PretrainConfig.of(None, tmp_path / name)
+            assert PretrainConfig.load(None, tmp_path / "shown.toml") == PretrainConfig.load(None, tmp_path / name)
 
 
 @pytest.mark.parametrize(

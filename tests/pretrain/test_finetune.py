@@ -49,7 +49,7 @@ VOCABULARY_SIZE = 18
 
 
 def recipe(*changes: str) -> PretrainConfig:
-    return PretrainConfig.of("tiny", None, [*SMALL, *changes], finetuning=True)
+    return PretrainConfig.load("tiny", None, [*SMALL, *changes], finetuning=True)
 
 
 def sentences(seed: int, n: int, words: list[str]) -> list[list[str]]:
@@ -72,7 +72,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_corpus(place / "general", [sentences(1, 80, GENERAL)], sentences(2, 10, GENERAL), VOCABULARY_SIZE)
     write_corpus(place / "domain", [sentences(3, 80, DOMAIN)], sentences(4, 20, DOMAIN), VOCABULARY_SIZE)
     for name, changes in {"characters": [], "words": ["model.char_cnn=none"]}.items():
-        config = PretrainConfig.of("tiny", None, [*SMALL, *MODEL, "steps=20", *changes])
+        config = PretrainConfig.load("tiny", None, [*SMALL, *MODEL, "steps=20", *changes])
         assert Training(Corpus.open(place / "general"), place / name, config).train()
     read = folder.read(place / "characters" / "model")
     bilm_tf.write(read.bilm, place / "options.json", place / "weights.hdf5")
@@ -157,7 +157,7 @@ def test_a_model_with_its_softmax_is_trained_on(home: Path, domain: Corpus, tmp_
 
 
 def test_one_epoch_unless_told_otherwise(home: Path, domain: Corpus, tmp_path: Path) -> None:
-    assert PretrainConfig.of("tiny", finetuning=True).epochs == 1.0
+    assert PretrainConfig.load("tiny", finetuning=True).epochs == 1.0
     finetune(with_softmax(home), domain, tmp_path, recipe("steps=none"))
     (shard,) = domain.train
     assert metrics(tmp_path)[-1]["step"] == -(-(len(shard) // 4) // 6)

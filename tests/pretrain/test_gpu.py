@@ -34,8 +34,8 @@ def corpus(tmp_path: Path) -> Corpus:
 
 def small(corpus: Corpus, device: str = "cuda") -> BiLM:
     torch.manual_seed(0)
-    config = PretrainConfig.of("tiny", None, SIZES).for_vocabulary(len(corpus.vocabulary))
-    return BiLM(config.model).to(device)
+    architecture = PretrainConfig.load("tiny", None, SIZES).model
+    return BiLM(architecture.for_vocabulary(len(corpus.vocabulary))).to(device)
 
 
 def batches_of(corpus: Corpus, negatives: int | None, round_to: int = 1) -> Batches:
@@ -157,7 +157,7 @@ def test_training_by_kernels_is_reference_training(corpus: Corpus, tmp_path: Pat
     losses, recorded = {}, {}
     for kernels in ("auto", "reference"):
         sets = [*SIZES, "steps=8", "batch.size=8", "negatives=12", "dropout=0.0", "log_every=1", f"kernels={kernels}"]
-        training = Training(corpus, tmp_path / kernels, PretrainConfig.of("tiny", None, sets))
+        training = Training(corpus, tmp_path / kernels, PretrainConfig.load("tiny", None, sets))
         assert training.train()
         lines = [json.loads(line) for line in (tmp_path / kernels / "metrics.jsonl").read_text().splitlines()]
         losses[kernels] = [line["loss"] for line in lines if "loss" in line]
@@ -170,7 +170,7 @@ def test_training_by_kernels_is_reference_training(corpus: Corpus, tmp_path: Pat
 def test_training_runs_and_resumes(corpus: Corpus, tmp_path: Path) -> None:
     def train(out: str, steps: int, resume: bool = False) -> Training:
         sets = [*SIZES, f"steps={steps}", "batch.size=8", "negatives=12", "log_every=2"]
-        training = Training(corpus, tmp_path / out, PretrainConfig.of("tiny", None, sets), resume=resume)
+        training = Training(corpus, tmp_path / out, PretrainConfig.load("tiny", None, sets), resume=resume)
         assert training.train()
         return training
 

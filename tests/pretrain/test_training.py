@@ -51,7 +51,7 @@ VOCABULARY_SIZE = 20
 
 
 def recipe(*changes: str) -> PretrainConfig:
-    return PretrainConfig.of("tiny", None, [*SMALL, *changes])
+    return PretrainConfig.load("tiny", None, [*SMALL, *changes])
 
 
 def random_text(seed: int, n: int) -> list[list[str]]:
@@ -215,7 +215,7 @@ def test_a_variant_trains_saves_loads_and_resumes(name: str, text: Corpus, tmp_p
     read = folder.read(tmp_path / "whole" / "model", softmax=True)
     assert read.vocabulary is not None
     assert read.vocabulary.words == text.vocabulary.words
-    assert read.bilm.config == whole.config.for_vocabulary(VOCABULARY_SIZE).model
+    assert read.bilm.config == whole.config.model.for_vocabulary(VOCABULARY_SIZE)
     found = perplexity(read.bilm, read.vocabulary, text, text.heldout)
     assert found.mean == pytest.approx(whole.progress.best, rel=1e-6)
     embedder = elmo.load(tmp_path / "whole" / "model", device="cpu", softmax=True)

@@ -324,7 +324,7 @@ def test_nothing_is_left_when_the_user_stops_it(tmp_path: Path, monkeypatch: pyt
         ("lstm.cell_clp", "unknown field 'lstm.cell_clp'; did you mean 'lstm.cell_clip'?"),
         ("lstm.projection", "unknown field 'lstm.projection'; did you mean 'lstm.projection_dim'?"),
         ("char_cnn.n_highways", "unknown field 'char_cnn.n_highways'; did you mean 'char_cnn.n_highway'?"),
-        ("hidden_size", "unknown field 'hidden_size'; known are lstm, char_cnn, n_words, n_softmax"),
+        ("hidden_size", "unknown field 'hidden_size'; expected one of lstm, char_cnn, n_words, n_softmax"),
     ],
 )
 def test_an_unknown_field_is_refused_with_the_nearest_name(written: Path, field: str, message: str) -> None:
@@ -342,7 +342,7 @@ def test_an_unknown_field_is_refused_with_the_nearest_name(written: Path, field:
         ({"n_words": 5}, "a biLM reads either characters (char_cnn) or words (n_words)"),
         ({"char_cnn": None}, "a biLM reads either characters (char_cnn) or words (n_words)"),
         ({"lstm": None}, "lstm is None; expected a table of its fields"),
-        ({"lstm.dim": "64"}, "lstm.dim is '64'; expected a whole number"),
+        ({"lstm.dim": "64"}, "lstm.dim is '64'; expected an integer"),
         ({"char_cnn.filters": [3]}, "char_cnn.filters[0] is 3; expected a list"),
         ({"char_cnn.filters": None}, "char_cnn.filters is None; expected a list"),
     ],

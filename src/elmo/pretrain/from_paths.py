@@ -137,12 +137,13 @@ def _recipe(
     settings: Iterable[str],
     preset: str | None = None,
 ) -> PretrainConfig:
-    """Defaults ◀ preset ◀ file ◀ settings; a resumed run starts from the recipe it was begun with."""
-    begun = None
+    """Defaults ◀ preset ◀ file ◀ settings; a resumed run starts from the recipe it was started with."""
+    started_with = None
     if resume:
         folder = next((folder for folder in (out, out / SOFTMAX) if (folder / RECORD).exists()), out)
-        begun = Run(folder).config_of(task)
-    return PretrainConfig.of(preset, _path(file), settings, finetuning=task == "finetune", begun=begun)
+        started_with = Run(folder).config_of(task)
+    finetuning = task == "finetune"
+    return PretrainConfig.load(preset, _path(file), settings, finetuning=finetuning, started_with=started_with)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.device import PRECISIONS, device_named
 from elmo.model.lstm import State
 from elmo.pretrain.batch import Batch, Batches
-from elmo.pretrain.config import FREE, PretrainConfig
+from elmo.pretrain.config import MAY_CHANGE, PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.evaluate import Perplexity, perplexity
@@ -61,7 +61,7 @@ def request(corpus: Corpus, config: PretrainConfig, start: Pretrained | None) ->
     sources = {"corpus": Source(str(corpus.folder), corpus.digest)}
     if start is not None:
         sources["model"] = Source("the model to start from", fingerprint_of_tensors(start.bilm.state_dict()))
-    return Request("pretrain" if start is None else "finetune", config, sources, FREE)
+    return Request("pretrain" if start is None else "finetune", config, sources, MAY_CHANGE)
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Training:
         if not resume and self.world.rank == 0:
             self.run.refuse_used()
         negatives = config.sampled(len(self.vocabulary))
-        architecture = config.for_vocabulary(len(self.vocabulary)).model if start is None else start.bilm.config
+        architecture = config.model.for_vocabulary(len(self.vocabulary)) if start is None else start.bilm.config
         own = self.world.rows(config.batch.size)
         directions = architecture.directions
         self.streams = Streams(

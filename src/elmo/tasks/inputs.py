@@ -10,13 +10,13 @@ Where ELMo enters, how its layers are mixed, and what else a word is, are values
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo.config import check_at_least, check_positive, check_shares
+from elmo.config import Bounds, CheckedConfig, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Probability
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
 from elmo.model.device import to_device
@@ -31,17 +31,17 @@ NO_WORD, UNKNOWN_WORD = 0, 1  # rows of the word table before the first word's
 
 
 @dataclass(frozen=True)
-class ElmoConfig:
+class ElmoConfig(CheckedConfig):
     """How a biLM enters a task."""
 
     model: str = DEFAULT  # whatever `elmo.load` takes
     placement: Literal["none", "input", "output", "both"] = "input"
     mix: str = "learned"  # or last, average, layer:j
-    mix_l2: float = 0.001  # λ
-    dropout: float = 0.5
+    mix_l2: NonNegativeFloat = 0.001  # λ
+    dropout: Probability = 0.5
     layer_norm: Literal["token", "bilm-tf"] | None = None
     trainable: bool = False
-    learning_rate: float | None = None  # the biLM's own learning rate, where it is trained
+    learning_rate: PositiveFloat | None = None  # the biLM's own learning rate, where it is trained
 
     @property
     def at_input(self) -> bool:
@@ -55,38 +55,38 @@ class ElmoConfig:
 
 
 @dataclass(frozen=True)
-class CharactersConfig:
+class CharactersConfig(CheckedConfig):
     """A character CNN of the task's own: filters of one width, and their maximum over the word."""
 
-    dim: int = 16
-    filters: int = 128
-    width: int = 3
-    max_characters: int = 50  # of a word, its begin and its end among them
+    dim: PositiveInt = 16
+    filters: PositiveInt = 128
+    width: PositiveInt = 3
+    max_characters: Annotated[int, Bounds(ge=3)] = 50  # of a word, its begin and its end among them
 
     def __post_init__(self) -> None:
-        sizes = {"dim": self.dim, "filters": self.filters, "width": self.width}
-        check_at_least(1, {f"inputs.characters.{name}": size for name, size in sizes.items()})
-        check_at_least(max(3, self.width), {"inputs.characters.max_characters": self.max_characters})
+        super().__post_init__()
+        if self.max_characters < self.width:
+            raise ConfigError(
+                f"inputs.characters.max_characters is {self.max_characters}; expected at least "
+                f"inputs.characters.width, which is {self.width}"
+            )
 
 
 @dataclass(frozen=True)
-class InputsConfig:
+class InputsConfig(CheckedConfig):
     """What a token is to a task."""
 
     elmo: ElmoConfig = field(default_factory=ElmoConfig)
     vectors: str | None = None  # a file of word vectors, as GloVe writes them
     vectors_trainable: bool = True
     lowercase: bool = True  # words are looked up in lower case
-    max_words: int = 100_000  # the first lines of the file; words of the data are always read
-    own_words: int | None = 3  # a word without a vector gets one of its own if it is so often in the training part
+    max_words: NonNegativeInt = 100_000  # the first lines of the file; words of the data are always read
+    own_words: PositiveInt | None = 3  # a word without a vector gets one if it occurs this often in the training part
     characters: CharactersConfig | None = None
-    dropout: float = 0.0  # on words and characters
+    dropout: Probability = 0.0  # on words and characters
 
     def __post_init__(self) -> None:
-        check_shares({"inputs.dropout": self.dropout, "inputs.elmo.dropout": self.elmo.dropout})
-        check_at_least(0, {"inputs.max_words": self.max_words, "inputs.elmo.mix_l2": self.elmo.mix_l2})
-        check_at_least(1, {"inputs.own_words": self.own_words})
-        check_positive({"inputs.elmo.learning_rate": self.elmo.learning_rate})
+        super().__post_init__()
         if self.elmo.placement in ("none", "output") and self.vectors is None and self.characters is None:
             raise ConfigError(
                 f"inputs.elmo.placement is {self.elmo.placement!r}, and a word has neither inputs.vectors nor "

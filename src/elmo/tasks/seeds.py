@@ -14,7 +14,7 @@ from elmo.tasks.train import Report, TaskTraining, load_embedder, prepare_layers
 from elmo.training import seeds
 from elmo.training.seeds import Logs
 
-FREE = ("train.device",)  # what may differ from a finished run
+MAY_CHANGE = ("train.device",)  # what may differ from a finished run
 
 
 def train_seeds(
@@ -40,7 +40,7 @@ def train_seeds(
     embedder = load_embedder(config, device)
     asked = request(task, config, splits, str(data), embedder)
     requests = {
-        seed: replace(asked, config=_with_seed(config, seed), free=FREE)
+        seed: replace(asked, config=_with_seed(config, seed), may_change=MAY_CHANGE)
         for seed in range(config.train.seed, config.train.seed + count)
     }
     if seeds.unfinished(out, requests):

@@ -14,15 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo.config import check_at_least, check_positive, check_shares
+from elmo.config import Bounds, CheckedConfig, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Probability
 from elmo.embed.embedder import Embedder, load
-from elmo.errors import ConfigError, DataError, ElmoError
+from elmo.errors import DataError, ElmoError
 from elmo.model.device import device_named
 from elmo.tasks import folder, word_vectors
 from elmo.tasks.batches import answers, batches, fingerprint, fraction, texts_of, words_in
@@ -34,38 +34,28 @@ from elmo.training.best import Best
 from elmo.training.checkpoint import Checkpoint
 from elmo.training.run import CHECKPOINTS, Request, Run, Source, fingerprint_of_file, fingerprint_of_tensors
 
-FREE = ("train.epochs", "train.patience", "train.device")  # the fields that a resumed run may change
+MAY_CHANGE = ("train.epochs", "train.patience", "train.device")  # the fields that may change when a run is resumed
 CHECK_EVERY = 50  # batches
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(CheckedConfig):
     """How a task is trained."""
 
-    epochs: int = 75
-    patience: int | None = 25  # stop after this many epochs in a row without a better dev score
-    batch_size: int = 64
+    epochs: PositiveInt = 75
+    patience: PositiveInt | None = 25  # stop after this many epochs in a row without a better dev score
+    batch_size: PositiveInt = 64
     optimizer: Literal["adam", "adadelta"] = "adam"
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.0
-    rho: float = 0.95  # Adadelta's
-    clip_norm: float | None = 5.0
-    clip_value: float | None = None
+    learning_rate: PositiveFloat = 1e-3
+    weight_decay: NonNegativeFloat = 0.0
+    rho: Probability = 0.95  # Adadelta's
+    clip_norm: PositiveFloat | None = 5.0
+    clip_value: PositiveFloat | None = None
     schedule: Literal["constant", "halve"] = "constant"  # halve: the rate, after every epoch without a better score
-    ema: float | None = None  # scores are those of a running mean of the weights
-    train_fraction: float = 1.0
-    seed: int = 0
+    ema: Annotated[float, Bounds(gt=0, lt=1)] | None = None  # scores are those of a running mean of the weights
+    train_fraction: Annotated[float, Bounds(gt=0, le=1)] = 1.0
+    seed: NonNegativeInt = 0
     device: str = "auto"
-
-    def __post_init__(self) -> None:
-        positive = ("epochs", "patience", "batch_size", "learning_rate", "clip_norm", "clip_value", "train_fraction")
-        check_positive({f"train.{name}": getattr(self, name) for name in positive})
-        check_at_least(0, {"train.weight_decay": self.weight_decay, "train.seed": self.seed})
-        check_shares({"train.rho": self.rho})
-        if self.train_fraction > 1:
-            raise ConfigError(f"train.train_fraction is {self.train_fraction}; expected at most 1")
-        if self.ema is not None and not 0 < self.ema < 1:
-            raise ConfigError(f"train.ema is {self.ema}; expected more than 0, and less than 1")
 
 
 class Report(Protocol):
@@ -323,7 +313,7 @@ def request(task: Task, config: Any, splits: Splits, data: str, embedder: Embedd
         sources["vectors"] = Source(inputs.vectors, fingerprint_of_file(Path(inputs.vectors)))
     if embedder is not None:
         sources["biLM"] = Source(inputs.elmo.model, fingerprint_of_tensors(embedder.bilm.state_dict()))
-    return Request(task.name, config, sources, FREE)
+    return Request(task.name, config, sources, MAY_CHANGE)
 
 
 def prepare_layers(

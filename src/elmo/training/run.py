@@ -47,7 +47,7 @@ class Request:
     task: str  # "pretrain", "finetune", or the name of a task
     config: Any  # a frozen dataclass
     sources: Mapping[str, Source]  # by name: "corpus", "data", "vectors", …
-    free: tuple[str, ...] = ()  # the config's fields that a resumed run may change
+    may_change: tuple[str, ...] = ()  # the config's fields that may change when the run is resumed
 
     def values(self) -> dict[str, Any]:
         """The config as JSON gives it back."""
@@ -122,11 +122,11 @@ class Run:
         """Refuse a request that differs from the one the run began with."""
         begun = self.config_of(request.task)
         record = self.record
-        different = differences(without(request.values(), request.free), without(begun, request.free))
+        different = differences(without(request.values(), request.may_change), without(begun, request.may_change))
         if different:
             raise ConfigError(
                 f"{self.folder}: the run was started with {different}. Give the same recipe (only "
-                f"{', '.join(request.free)} may change), or choose another folder"
+                f"{', '.join(request.may_change)} may change), or choose another folder"
             )
         for name in {**request.sources, **record["sources"]}:
             asked, found = request.sources.get(name), record["sources"].get(name)
