@@ -463,7 +463,7 @@ def test_perplexity_prints_a_table(home: Path) -> None:
         ["forward", f"{as_json['forward']:.2f}"],
         ["backward", f"{as_json['backward']:.2f}"],
         ["mean", f"{as_json['mean']:.2f}"],
-        ["geometric mean", f"{as_json['geometric']:.2f}"],
+        ["geometric mean", f"{as_json['geometric_mean']:.2f}"],
         ["as bilm-tf", f"{as_json['as_bilm_tf']:.2f}"],
         ["tokens", str(as_json["tokens"])],
         ["unknown", f"{as_json['unknown']:.2%}"],
@@ -559,7 +559,7 @@ def test_finetune_interrupted_in_either_stage(
 
 def test_finetune_needs_something_held_out(home: Path, tmp_path: Path) -> None:
     ended = elmo("finetune", home / "model", home / "all", tmp_path / "tuned", *sets())
-    assert_refused(ended, "all: nothing is held out; prepare it with --heldout to see what is gained")
+    assert_refused(ended, "all: nothing is held out; prepare it with --heldout to measure the improvement")
     assert not (tmp_path / "tuned").exists()
 
 

@@ -15,9 +15,9 @@ from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.evaluate import perplexity
-from elmo.pretrain.graph import ROUND_TO, Recorded
+from elmo.pretrain.graph import ROUND_TO, RecordedPasses
 from elmo.pretrain.loop import Training
-from elmo.pretrain.step import accumulate
+from elmo.pretrain.step import Pass, accumulate
 from elmo.pretrain.streams import Streams
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -118,14 +118,14 @@ def test_what_is_replayed_is_what_is_computed(
 ) -> None:
     """Windows that follow each other, of several sizes or of one; between them the weights change where they are."""
     found = []
-    graphs = Recorded()
-    for recorded in (graphs, None):
+    graphs = RecordedPasses()
+    for run_pass in (graphs, Pass.__call__):
         bilm, batches = small(corpus), batches_of(corpus, negatives, round_to)
         state, windows = bilm.zero_state(8), []
         for step in range(6):
             parts = [part.to(torch.device("cuda")) for part in batches.of_step(step)]
             losses, state = accumulate(
-                bilm, parts, state, dropout=0.0, scale=1.0, world=World(), precision=precision, recorded=recorded
+                bilm, parts, state, dropout=0.0, scale=1.0, world=World(), precision=precision, run_pass=run_pass
             )
             values = {name: p.grad.to_dense() for name, p in bilm.named_parameters() if p.grad is not None}
             values |= {"losses": losses, "h": state.h, "c": state.c}
@@ -142,11 +142,11 @@ def test_what_is_replayed_is_what_is_computed(
 
 
 def test_a_replay_draws_its_dropout_anew(corpus: Corpus) -> None:
-    bilm, recorded, found = small(corpus), Recorded(), []
+    bilm, recorded, found = small(corpus), RecordedPasses(), []
     parts = [part.to(torch.device("cuda")) for part in batches_of(corpus, 12, ROUND_TO).of_step(0)]
     for seed in (1, 2, 1):
         torch.manual_seed(seed)
-        accumulate(bilm, parts, bilm.zero_state(8), dropout=0.5, scale=1.0, world=World(), recorded=recorded)
+        accumulate(bilm, parts, bilm.zero_state(8), dropout=0.5, scale=1.0, world=World(), run_pass=recorded)
         found.append(bilm.lstms[0].bias.grad.clone())
     assert len(recorded._graphs) == 1
     torch.testing.assert_close(found[0], found[2], rtol=1e-4, atol=1e-7)

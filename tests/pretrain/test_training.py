@@ -516,7 +516,7 @@ def test_a_loss_far_above_its_lowest_ends_the_run(
     assert len(losses) == 6
     assert losses[5] > min(losses) + 10
     assert str(error.value) == (
-        f"step 6: loss {losses[5]:.2f}, once {min(losses):.2f}: diverged; the last good checkpoint is "
+        f"step 6: diverged: loss {losses[5]:.2f}, the lowest was {min(losses):.2f}; the last good checkpoint is "
         f"{tmp_path / 'checkpoints' / 'step-00000002'}. Try a lower optimizer.learning_rate or optimizer.clip_norm"
     )
     assert saved_steps(tmp_path) == [1, 2, 3, 4, 5]
@@ -539,7 +539,7 @@ def test_the_lowest_loss_is_remembered_across_a_resume(text: Corpus, tmp_path: P
     again = Training(text, tmp_path, recipe(*changes, "steps=20"), resume=True, report=report)
     report.training = again
     assert again.progress.lowest == first.progress.lowest
-    with pytest.raises(ElmoError, match=r"^step 6: .* diverged; "):
+    with pytest.raises(ElmoError, match=r"^step 6: diverged: "):
         again.train()
 
 

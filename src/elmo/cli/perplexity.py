@@ -41,14 +41,14 @@ def perplexity(
         model, corpus, part=part, tokenizer=tokenizer, tokens=tokens, state=state, device=device
     )
     if as_json:
-        print(json.dumps({**dataclasses.asdict(found), "mean": found.mean, "geometric": found.geometric}))
+        print(json.dumps({**dataclasses.asdict(found), "mean": found.mean, "geometric_mean": found.geometric_mean}))
         return
     rows: list[tuple[str, str]] = [("forward", f"{found.forward:.2f}")]
     if found.backward is not None:
         rows += [
             ("backward", f"{found.backward:.2f}"),
             ("mean", f"{found.mean:.2f}"),
-            ("geometric mean", f"{found.geometric:.2f}"),
+            ("geometric mean", f"{found.geometric_mean:.2f}"),
         ]
     rows += [
         ("as bilm-tf", f"{found.as_bilm_tf:.2f}"),
