@@ -10,7 +10,8 @@ rounds, in each of which all contestants run one after the other.
 
 import argparse
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -23,10 +24,11 @@ from elmo.embed.embedder import Embedder, load
 from elmo.model.layers import Layers
 from elmo.tasks import folder
 from elmo.tasks.batches import words_in
-from elmo.tasks.frozen import FrozenLayers, Tokens
+from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.predict import Predictor
 from elmo.tasks.recipe import recipe
 from elmo.tasks.task import Example
+from elmo.text.tokens import Tokens
 
 PEER = "on a plain biLM, 32 at a time"
 LABELS = {"ner": ["O", *(f"{p}-{t}" for t in ("PER", "LOC", "ORG", "MISC") for p in "BIUL")], "sst": list("01234")}
@@ -39,8 +41,9 @@ class PlainLayers(FrozenLayers):
         super().__init__(embedder)
         self.plain = PlainBiLM(embedder.bilm)
 
-    def hold(self, texts: Iterable[Tokens], folder: Path | None = None) -> None:
-        pass  # a batch at a time
+    @contextmanager
+    def holding(self, texts: Iterable[Tokens]) -> Iterator[None]:
+        yield  # nothing is computed in advance: a batch at a time
 
     def layers(self, texts: Sequence[Tokens]) -> Layers:
         found = self.plain.embed([list(text) for text in texts])

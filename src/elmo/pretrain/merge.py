@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elmo.files import replacing
+from elmo.files import replacing, write_array
 from elmo.pretrain.corpus import BEGIN, END, Rows, Shard
-from elmo.pretrain.sorted_parts import Ids, Keys, Lengths, Part, rearranged, write_array
+from elmo.pretrain.sorted_parts import Ids, Keys, Lengths, Part, rearranged
 from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmo.text.vocabulary import UNKNOWN
 

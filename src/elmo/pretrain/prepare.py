@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elmo.errors import DataError
-from elmo.files import replacing, write_error
+from elmo.files import replacing, write_array, write_error
 from elmo.pretrain.corpus import FORMAT, MANIFEST, VOCABULARY, WORDS
 from elmo.pretrain.merge import Counts, KeyRange, Merged, merge, number_words, write_shard
 from elmo.pretrain.prepare_settings import PrepareSettings, work_folder
-from elmo.pretrain.sorted_parts import BLOCK_KEYS, KEYS, Block, Part, SentenceReader, blocks, write_array, write_part
+from elmo.pretrain.sorted_parts import BLOCK_KEYS, KEYS, Block, Part, SentenceReader, blocks, write_part
 from elmo.text import reader
 from elmo.text.vocabulary import SPECIAL, Vocabulary
 from elmo.training.processes import ProcessPool

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo.errors import DataError
-from elmo.files import replacing
+from elmo.files import replacing, write_array
 from elmo.pretrain.corpus import end_to_end
 from elmo.text.reader import Piece, lines, place
 from elmo.text.sentences import split
@@ -182,13 +182,6 @@ def rearranged(ids: Ids, lengths: Lengths, order: npt.NDArray[np.int64]) -> Ids:
     """Reorder sentences that are stored one after another in `ids`."""
     starts = np.cumsum(lengths) - lengths
     return end_to_end(ids, starts[order], lengths[order])
-
-
-def write_array(path: Path, values: npt.NDArray[Any]) -> None:
-    """Write a .npy file. Not with np.save, which hides the reason when the disk is full."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
-        file.write(values.data)
 
 
 def _check_words(words: Iterable[str], name: str) -> None:

@@ -19,15 +19,15 @@ from torch import Tensor
 
 from elmo.embed.embedder import Embedder
 from elmo.errors import DataError
-from elmo.files import replacing
+from elmo.files import write_array, write_array_pieces
 from elmo.model.device import to_device
 from elmo.model.layers import Layers
 from elmo.text.batches import windows
+from elmo.text.tokens import Tokens
 from elmo.weights.download import cache_folder
 
 PART = 65_536  # tokens whose layers are computed before they are written
 
-Tokens = tuple[str, ...]
 Stored = npt.NDArray[np.float16]
 
 
@@ -129,8 +129,9 @@ class FrozenLayers:
         try:
             self._compute_into(path, texts, shape)
         except DataError:
-            if not path.exists():  # else another run had the same to do, was faster, and took the parts away
+            if not path.exists():  # else another run computed the same, was faster, and removed the parts
                 raise
+        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
         return _mapped(path, shape)
 
     def _compute_into(self, path: Path, texts: list[Tokens], shape: tuple[int, int, int]) -> None:
@@ -142,15 +143,10 @@ class FrozenLayers:
             if path.exists():
                 return
             if not part.exists():
-                with replacing(part) as temporary, temporary.open("wb") as file:
-                    np.save(file, self._compute(some, done, shape[0]))
+                write_array(part, self._compute(some, done, shape[0]))
             parts.append((part, count))
             done += count
-        header = {"descr": "<f2", "fortran_order": False, "shape": shape}
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for part, count in parts:
-                file.write(_mapped(part, (count, *shape[1:])).data)
+        write_array_pieces(path, np.float16, shape, (_mapped(part, (count, *shape[1:])) for part, count in parts))
         shutil.rmtree(folder, ignore_errors=True)
 
     def _compute(self, texts: list[Tokens], done: int, of: int) -> Stored:

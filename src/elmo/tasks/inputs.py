@@ -23,9 +23,10 @@ from elmo.model.device import to_device
 from elmo.model.layers import Layers
 from elmo.model.scalar_mix import ScalarMix
 from elmo.packaged import DEFAULT
-from elmo.tasks.frozen import FrozenLayers, Tokens
+from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.layers.encoder import Packed
 from elmo.text.characters import PADDING_ID, sentence_ids, word_ids
+from elmo.text.tokens import Tokens
 
 NO_WORD, UNKNOWN_WORD = 0, 1  # rows of the word table before the first word's
 

@@ -16,8 +16,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
-from elmo.tasks.frozen import Tokens
 from elmo.tasks.inputs import Inputs, Texts
+from elmo.text.tokens import Tokens
 
 TASKS = {"ner": "elmo.tasks.ner.model", "sst": "elmo.tasks.sst.model", "snli": "elmo.tasks.snli.model"}
 

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
-from elmo.tasks.frozen import Tokens
 from elmo.tasks.reading import parts_in
 from elmo.tasks.task import Example, Splits
 from elmo.text.reader import read_lines
-from elmo.text.tokens import words
+from elmo.text.tokens import Tokens, words
 
 log = logging.getLogger("elmo")
 
