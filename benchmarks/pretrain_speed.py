@@ -157,7 +157,7 @@ def parts(training: Training, batch: Batch) -> dict[str, tuple[float, float]]:
     assert isinstance(bilm.token_encoder, CharCNN) and bilm.softmax is not None and bilm.softmax.weight is not None
     after, lstm, softmax = operations(config, batch.negatives.shape[1])
     n_tokens = batch.inputs.shape[1]
-    spelled = batch.spelled.long()
+    spelled = batch.words.long()
     read_words = spelled[torch.unique(batch.inputs)]  # without those that only fill up to a round number
     weight, bias = (t.detach()[batch.predicted].requires_grad_() for t in (bilm.softmax.weight, bilm.softmax.bias))
     hidden = torch.randn(config.directions, n_tokens, config.lstm.projection_dim, device="cuda", requires_grad=True)

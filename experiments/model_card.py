@@ -67,7 +67,7 @@ def main() -> None:
         restored.write_text(wikitext(arguments.wikitext), encoding="utf-8")
         texts = {
             f"{arguments.test.name}, raw": open_or_prepare(arguments.test, Path(folder), tokenizer="moses"),
-            "WikiText-2": open_or_prepare(restored, Path(folder)),
+            "WikiText-2": open_or_prepare(restored, Path(folder), tokenizer="whitespace"),
         }
         size, train, _ = trigram.read(arguments.corpus)
         counts, _ = trigram.perplexities(size, train, [rows_of(text, corpus) for text in texts.values()])

@@ -156,7 +156,7 @@ def test_a_model_with_its_softmax_is_trained_on(home: Path, domain: Corpus, tmp_
     assert record["start"] == dataclasses.asdict(before)
 
 
-def test_one_epoch_unless_told_otherwise(home: Path, domain: Corpus, tmp_path: Path) -> None:
+def test_one_epoch_by_default(home: Path, domain: Corpus, tmp_path: Path) -> None:
     assert PretrainConfig.load("tiny", finetuning=True).epochs == 1.0
     finetune(with_softmax(home), domain, tmp_path, recipe("steps=none"))
     (shard,) = domain.train
@@ -309,7 +309,7 @@ def test_killed_before_its_first_checkpoint(home: Path, domain: Corpus, tmp_path
 def test_a_corpus_with_nothing_held_out(softmax: bool, home: Path, tmp_path: Path) -> None:
     corpus = Corpus.open(write_corpus(tmp_path / "corpus", [sentences(1, 80, GENERAL)], [], VOCABULARY_SIZE))
     model = with_softmax(home) if softmax else without_softmax(home)
-    with pytest.raises(ElmoError, match=r"corpus: nothing is held out; prepare it with --heldout to see what is gain"):
+    with pytest.raises(ElmoError, match=r"corpus: nothing is held out; prepare it with --heldout to measure the"):
         finetune(model, corpus, tmp_path / "out", recipe())
     assert not (tmp_path / "out").exists()
 

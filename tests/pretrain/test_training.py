@@ -607,7 +607,7 @@ def test_nothing_to_resume(text: Corpus, tmp_path: Path) -> None:
         ("model.lstm.n_layers=1", r"model\.lstm\.n_layers 2, not 1"),
         ("model.bidirectional=false", r"model\.bidirectional True, not False"),
         ("model.char_cnn.n_highway=2", r"model\.char_cnn\.n_highway 1, not 2"),
-        ("model.char_cnn=none", r"model\.char_cnn .*, not None, model\.n_words None, not 1"),
+        ("model.char_cnn=none", r"model\.char_cnn .*, not None"),
         ("seed=3", "seed 0, not 3"),
         ("batch.size=8", r"batch\.size 4, not 8"),
         ("batch.unroll=6", r"batch\.unroll 5, not 6"),
@@ -672,8 +672,9 @@ def test_a_damaged_checkpoint(text: Corpus, tmp_path: Path) -> None:
         content = (saved / name).read_bytes()
         for wrong in contents:
             (saved / name).write_bytes(wrong)
-            with pytest.raises(WeightsError, match=r"step-00000003: a damaged checkpoint \(.*\)\. Remove this fol"):
+            with pytest.raises(WeightsError, match=r"step-00000003: a damaged checkpoint \(.*\)\. Remove this") as e:
                 train(text, tmp_path, resume=True)
+            assert str(e.value).count("damaged checkpoint") == 1
         (saved / name).unlink()
         with pytest.raises(WeightsError, match=r"step-00000003: a damaged checkpoint \(.*\)\. Remove this folder; "):
             train(text, tmp_path, resume=True)
@@ -690,9 +691,7 @@ def test_a_corpus_smaller_than_a_batch(text: Corpus, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_batch_that_is_not_parts(text: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^batch\.size is 4, batch\.accumulate 3; expected equal parts$"):
-        recipe("batch.accumulate=3")
+def test_a_batch_that_processes_cannot_share(text: Corpus, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^batch\.size is 4; expected a multiple of 4 processes × 2 parts$"):
         Training(text, tmp_path / "run", recipe("batch.accumulate=2"), world=World(0, 4))
     assert not (tmp_path / "run").exists()

@@ -36,7 +36,8 @@ def test_it_is_trained_scored_and_used(data: Path, tmp_path: Path, monkeypatch: 
     assert json.loads(scores.out) == {"accuracy": 100.0}
     given = " ".join(word for word, _ in LINES).encode()
     found = elmo("predict", model, "-", "--task", POS, "--device", "cpu", stdin=[given])
-    assert json.loads(found.out) == {"tokens": [word for word, _ in LINES], "tags": [tag for _, tag in LINES]}
+    words, tags = zip(*LINES, strict=True)
+    assert json.loads(found.out) == {"line": 1, "tokens": list(words), "tags": list(tags)}
     assert_refused(
         elmo("predict", model, "-"), "pos: no such task; expected ner, sst, snli, or a folder with a model.py"
     )

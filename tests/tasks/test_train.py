@@ -128,6 +128,20 @@ def test_killed_between_its_first_line_and_its_first_checkpoint(
     assert log(tmp_path / "run") == log(tmp_path / "whole")
 
 
+def test_a_longer_run_that_is_interrupted_has_no_result(files: Path, tmp_path: Path) -> None:
+    """The scores of the shorter one are not its own; the longer one's are those of a run that was never shorter."""
+    train(files, tmp_path / "run", "train.epochs=1")
+    assert "scores" in Run.open(tmp_path / "run").record
+    stop = threading.Event()
+    stop.set()
+    assert not train(files, tmp_path / "run", "train.epochs=3", resume=True, stop=stop)
+    assert "scores" not in Run.open(tmp_path / "run").record
+    assert Run.open(tmp_path / "run").record["config"]["train"]["epochs"] == 3
+    train(files, tmp_path / "run", "train.epochs=3", resume=True)
+    train(files, tmp_path / "whole", "train.epochs=3")
+    assert Run.open(tmp_path / "run").record["scores"] == Run.open(tmp_path / "whole").record["scores"]
+
+
 def test_data_have_a_fingerprint() -> None:
     parts = splits()
     example = parts["train"][0]

@@ -20,7 +20,7 @@ from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNNConfig
 from elmo.model.lstm import LSTMConfig, State
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights import bilm_tf, folder
+from elmo.weights import bilm_tf, folder, tensor_files
 from elmo.weights.folder import Pretrained
 from models import VARIANTS, assert_same_datasets, datasets, ids_of, published, random_sentences, small, write_published
 from reference_files import BILM_TF, reference
@@ -200,7 +200,8 @@ def test_integers_are_no_weights(written: Path, file: str, name: str, dtype: tor
         folder.read(written)
     kind = str(dtype).removeprefix("torch.")
     assert str(error.value) == (
-        f"{path}: {name!r} is of type {kind}; expected one of float16, bfloat16, float32, float64"
+        f"{path}: {name!r} is of type {kind}; expected one of float16, bfloat16, float32, float64, "
+        f"or int8 with its scales"
     )
 
 
@@ -295,7 +296,7 @@ def test_nothing_half_written_is_left(
             raise error
         save_file(tensors, path, **rest)
 
-    monkeypatch.setattr(folder, "save_file", save)
+    monkeypatch.setattr(tensor_files, "save_file", save)
     with pytest.raises(DataError, match=message):
         folder.write(Pretrained(bilm, Vocabulary(WORDS), warm_state(bilm)), tmp_path / "to" / "model")
     assert list((tmp_path / "to").iterdir()) == []
@@ -308,7 +309,7 @@ def test_nothing_is_left_when_the_user_stops_it(tmp_path: Path, monkeypatch: pyt
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(folder, "save_file", stop)
+    monkeypatch.setattr(tensor_files, "save_file", stop)
     with pytest.raises(KeyboardInterrupt):
         folder.write(Pretrained(bilm), tmp_path / "to" / "model")
     assert list((tmp_path / "to").iterdir()) == []

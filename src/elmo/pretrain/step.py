@@ -63,9 +63,9 @@ def losses(bilm: BiLM, batch: Batch, state: State, dropout: float, tables: Table
     """Compute the summed cross-entropy of each direction, (S,), and the state after the window."""
     encoder = bilm.token_encoder
     if isinstance(encoder, WordTable):
-        words = tables.take(encoder.embedding, batch.spelled)
+        words = tables.take(encoder.embedding, batch.words)
     else:
-        words = encoder(batch.spelled.long())
+        words = encoder(batch.words.long())
     directions, n_tokens = batch.inputs.shape
     rows = state.h.shape[2]
     # The gradient of a frequent word is a sum of thousands of terms: in float32, whatever the products' precision.

@@ -1,4 +1,4 @@
-"""EXAMPLES ─▶ BATCHES ─▶ ANSWERS: what a model reads at a time, in training and in use."""
+"""EXAMPLES ─▶ BATCHES ─▶ ANSWERS: in training and in prediction."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def fraction(examples: Sequence[Example], share: float, seed: int) -> Sequence[Example]:
-    """The share of the training part that is asked for, drawn with the seed."""
+    """A random share of the training part, drawn with the seed."""
     if share == 1:
         return examples
     count = max(1, round(share * len(examples)))
@@ -39,13 +39,13 @@ def fingerprint(splits: Splits) -> str:
 
 
 def words_in(examples: Sequence[Example], lowercase: bool) -> Counter[str]:
-    """How often each word is there."""
+    """Count the words."""
     words = (word for example in examples for text in example.texts for word in text)
     return Counter(word.lower() for word in words) if lowercase else Counter(words)
 
 
 def batches(examples: Sequence[Example], size: int, rng: np.random.Generator) -> list[list[int]]:
-    """Rows of examples of about equal length in batches, in random order: an epoch."""
+    """The batches of an epoch, in random order: rows of examples of about equal length."""
     lengths = np.array([sum(map(len, example.texts)) for example in examples], dtype=float)
     order = np.argsort(lengths * rng.uniform(0.9, 1.1, len(lengths)), kind="stable")
     groups = [order[first : first + size].tolist() for first in range(0, len(order), size)]

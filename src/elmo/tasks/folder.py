@@ -1,9 +1,9 @@
 """A TRAINED TASK ◀─▶ A FOLDER that loads anywhere: `elmo.load_task(folder)`.
 
 config.json          the task, its config, its labels, its scores, and which biLM it reads
-model.safetensors    what was trained, and the word vectors
-words.txt            the words they are of, one a line
-elmo/                the biLM, a model folder, where it is not one that comes with the package
+model.safetensors    the trained weights, and the word vectors
+words.txt            the words of these vectors, one per line
+elmo/                the biLM, a model folder, unless it comes with the package
 """
 
 import json
@@ -35,7 +35,7 @@ _BILM = "inputs.bilm."
 
 @dataclass(frozen=True)
 class Trained:
-    """A task's model and what belongs to it."""
+    """A trained model, its task, recipe, labels, words and scores."""
 
     task: Task
     config: Any
@@ -46,7 +46,7 @@ class Trained:
 
 
 def fill(folder: Path, trained: Trained) -> None:
-    """Write a trained task into a folder that is there."""
+    """Write a trained task into an existing folder."""
     inputs = trained.model.inputs
     elmo: dict[str, Any] | None = None
     if inputs.bilm is not None:
@@ -74,7 +74,7 @@ def fill(folder: Path, trained: Trained) -> None:
 
 
 def read(folder: Path, device: str = "auto", task: Task | None = None) -> Trained:
-    """Read a trained task; `task` is one of your own, if it is none of those here."""
+    """Read a trained task; `task` is needed if it is one of your own."""
     if (folder / RECORD).is_file() and not (folder / CONFIG).exists():
         inside = folder / MODEL
         what = f"the trained task is {inside}" if inside.is_dir() else f"it has not ended, there is no {inside} yet"
@@ -118,7 +118,7 @@ def assemble(
     frozen: FrozenLayers | None,
     bilm: BiLM | None,
 ) -> TaskModel:
-    """A task's model behind its inputs."""
+    """Build a task's model on its inputs."""
     return task.model(config, Inputs(config.inputs, words, matrix, frozen, bilm), labels)
 
 

@@ -30,7 +30,7 @@ class Example:
     gold: Any = None
 
 
-Splits = Mapping[str, Sequence[Example]]  # "train", "dev", "test": those that are there
+Splits = Mapping[str, Sequence[Example]]  # "train", "dev", "test": those that exist
 
 
 class TaskModel(nn.Module, ABC):

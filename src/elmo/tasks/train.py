@@ -103,7 +103,10 @@ class TaskTraining:
         for part in ("train", "dev"):
             if not splits.get(part):
                 raise DataError(f"{data}: no {part} part; training needs examples to learn from and to choose by")
-        self.run.refuse_nothing() if resume else self.run.refuse_used()
+        if resume:
+            self.run.refuse_nothing()
+        else:
+            self.run.refuse_used()
         self.splits = {**splits, "train": fraction(splits["train"], config.train.train_fraction, config.train.seed)}
         self.device = device_named(self.train_config.device)
         embedder = load_embedder(config, self.device)
@@ -289,7 +292,10 @@ class TaskTraining:
             missing = self.learned.keys() - kinds["model"].keys()
             if missing:
                 raise KeyError(f"no tensor {min(missing)!r}")
-            self.model.load_state_dict(kinds["model"], strict=False)
+            try:
+                self.model.load_state_dict(kinds["model"], strict=False)
+            except RuntimeError as error:  # shapes; on several lines
+                raise ValueError(str(error).split("\n")[1].strip()) from None
         self.mean = {name: value.to(self.device) for name, value in kinds["mean"].items()}
         return kinds
 

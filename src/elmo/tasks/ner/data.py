@@ -105,7 +105,7 @@ def labels(examples: Sequence[Example]) -> list[str]:
 
 
 def legal(before: str | None, after: str | None) -> bool:
-    """Whether a BIOUL tag may follow another: an entity that has begun goes on and ends in its own type."""
+    """Whether a BIOUL tag may follow another: an entity that has begun continues and ends with its own type."""
     inside = before is not None and before[0] in "BI"
     if after is None or after[0] not in "IL":
         return not inside
