@@ -32,7 +32,7 @@ def losses(corpus: Corpus, arguments: argparse.Namespace, changes: list[str], dr
     loop.DROPOUT = dropout  # what the random numbers of dropout are drawn for
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        config = PretrainConfig.of(arguments.preset, None, [*recipe, *changes])
+        config = PretrainConfig.load(arguments.preset, None, [*recipe, *changes])
         training = Training(corpus, Path(folder) / "run", config)
         pinned = training.device.type == "cuda"
         for number, batch in enumerate(training.batches.from_step(0, arguments.steps, pinned)):

@@ -22,13 +22,14 @@ from plain import PlainBiLM
 
 from elmo.embed.embedder import Embedder, load
 from elmo.model.layers import Layers
-from elmo.tasks.examples import Example, Tokens
+from elmo.tasks.examples import Example
 from elmo.tasks.folder import TrainedTask
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import Inputs
 from elmo.tasks.predict import Predictor
 from elmo.tasks.recipe import recipe
 from elmo.tasks.word_vectors import count_words
+from elmo.text.tokens import Tokens
 
 PEER = "on a plain biLM, 32 at a time"
 LABELS = {"ner": ["O", *(f"{p}-{t}" for t in ("PER", "LOC", "ORG", "MISC") for p in "BIUL")], "sst": list("01234")}

@@ -35,11 +35,11 @@ class Step:
     def __init__(self, corpus: Corpus, reference: bool) -> None:
         torch.manual_seed(0)
         self.reference = reference
-        self.config = PretrainConfig.of("small").for_vocabulary(len(corpus.vocabulary))
-        self.bilm = BiLM(self.config.model)
+        self.config = PretrainConfig.load("small")
+        self.bilm = BiLM(self.config.model.for_vocabulary(len(corpus.vocabulary)))
         for lstm in self.bilm.lstms:
             lstm.reference = reference
-        tables = tables_of(self.config.model, sampled=True)
+        tables = tables_of(self.bilm.config, sampled=True)
         self.optimizer = Optimizer(self.config.optimizer, self.bilm.named_parameters(), tables)
         batch = self.config.batch
         self.state = self.bilm.zero_state(batch.size)
@@ -53,7 +53,7 @@ class Step:
         if self.reference:
             every = torch.arange(batch.inputs.numel()).view_as(batch.inputs)
             batch = Batch(
-                batch.spelled[batch.inputs.reshape(-1)], every,
+                batch.words[batch.inputs.reshape(-1)], every,
                 batch.targets, batch.predicted, batch.negatives, batch.log_q,
             )  # fmt: skip
         _, self.state = accumulate(self.bilm, [batch], self.state, dropout=0.1, scale=20.0, world=World())
@@ -66,9 +66,9 @@ def products(bilm: BiLM, batch: Batch) -> float:
     """Seconds that the step's matrix products take, forward and backward (each product has two in its gradient)."""
     lstm, cnn = bilm.config.lstm, bilm.config.char_cnn
     assert cnn is not None and batch.negatives is not None
-    h, d, tokens, words = lstm.dim, lstm.projection_dim, batch.inputs.shape[1], len(batch.spelled)
+    h, d, tokens, words = lstm.dim, lstm.projection_dim, batch.inputs.shape[1], len(batch.words)
     rows, steps = 128, tokens // 128
-    lengths = (batch.spelled != 261).sum(dim=1).float()
+    lengths = (batch.words != 261).sum(dim=1).float()
     places = float(lengths.mean()) + cnn.widest
     layers = 2 * lstm.n_layers
     total = 0.0
@@ -117,7 +117,7 @@ def main() -> None:
                 step()
             best[name] = min(best[name], (time.perf_counter() - start) / count)
         best["products"] = min(best["products"], products(ours.bilm, batch))
-    words, distinct = len(corpus.vocabulary), len(batch.spelled)
+    words, distinct = len(corpus.vocabulary), len(batch.words)
     print(f"{words:,} words, {distinct:,} distinct words in a step, {arguments.threads} threads")
     print("| | s a step | tokens/s | against bilm-tf's 294 |\n|---|---|---|---|")
     for name, seconds in best.items():

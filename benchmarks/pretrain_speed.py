@@ -133,7 +133,7 @@ def compare_lstms(config: BiLMConfig, batches: list[int], steps: int, limit: flo
 
 def training_of(corpus: Corpus, folder: Path, preset: str, batch: int, changes: list[str]) -> Training:
     sets = [f"batch.size={batch}", "precision=bfloat16", "evaluation.every=0", "steps=100000", *changes]
-    return Training(corpus, folder / "run", PretrainConfig.of(preset, None, sets))
+    return Training(corpus, folder / "run", PretrainConfig.load(preset, None, sets))
 
 
 def whole_steps(training: Training, steps: int, first: int = 30) -> float:
@@ -157,7 +157,7 @@ def parts(training: Training, batch: Batch) -> dict[str, tuple[float, float]]:
     assert isinstance(bilm.token_encoder, CharCNN) and bilm.softmax is not None and bilm.softmax.weight is not None
     after, lstm, softmax = operations(config, batch.negatives.shape[1])
     n_tokens = batch.inputs.shape[1]
-    spelled = batch.spelled.long()
+    spelled = batch.words.long()
     read_words = spelled[torch.unique(batch.inputs)]  # without those that only fill up to a round number
     weight, bias = (t.detach()[batch.predicted].requires_grad_() for t in (bilm.softmax.weight, bilm.softmax.bias))
     hidden = torch.randn(config.directions, n_tokens, config.lstm.projection_dim, device="cuda", requires_grad=True)

@@ -95,7 +95,8 @@ def main() -> None:
             vocabulary = arguments.model / "vocabulary.txt"
             elmo("prepare", text, corpus, *how, "--heldout", "5%", "--vocabulary", vocabulary)
         if not (tuned / "model").exists():
-            elmo("finetune", arguments.model, corpus, tuned, *changes, *(["--resume"] if tuned.exists() else []))
+            begun = ["--resume"] if (tuned / "run.json").exists() else []
+            elmo("finetune", arguments.model, corpus, tuned, *changes, *begun)
         before, after = (
             json.loads(elmo("perplexity", model, corpus, "--json")) for model in (arguments.model, tuned / "model")
         )

@@ -2,14 +2,13 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as limits
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmo.config import build, merged, read_toml, settings
+from elmo.config import Bounds, CheckedConfig, PositiveInt, Probability, build, merged, parse_assignments, read_toml
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLMConfig
 from elmo.pretrain.config import PretrainConfig
@@ -80,18 +79,18 @@ def test_a_value_becomes_what_its_field_wants(name: str, given: Any, wanted: Any
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"count": 1.5}, r"^count is 1\.5; expected a whole number$"),
-        ({"count": "5"}, r"^count is '5'; expected a whole number$"),
-        ({"count": True}, r"^count is True; expected a whole number$"),
-        ({"count": "none"}, r"^count is 'none'; expected a whole number$"),
-        ({"count": None}, r"^count is None; expected a whole number$"),
-        ({"count": [1]}, r"^count is \[1\]; expected a whole number$"),
+        ({"count": 1.5}, r"^count is 1\.5; expected an integer$"),
+        ({"count": "5"}, r"^count is '5'; expected an integer$"),
+        ({"count": True}, r"^count is True; expected an integer$"),
+        ({"count": "none"}, r"^count is 'none'; expected an integer$"),
+        ({"count": None}, r"^count is None; expected an integer$"),
+        ({"count": [1]}, r"^count is \[1\]; expected an integer$"),
         ({"share": "much"}, r"^share is 'much'; expected a number$"),
         ({"share": False}, r"^share is False; expected a number$"),
         ({"flag": 1}, r"^flag is 1; expected true or false$"),
         ({"flag": "true"}, r"^flag is 'true'; expected true or false$"),
-        ({"text": 3}, r"^text is 3; expected a text$"),
-        ({"maybe": "nothing"}, r"^maybe is 'nothing'; expected a whole number$"),
+        ({"text": 3}, r"^text is 3; expected a string$"),
+        ({"maybe": "nothing"}, r"^maybe is 'nothing'; expected an integer$"),
         ({"choice": "three"}, r"^choice is 'three'; expected one of one, two$"),
         ({"choice": None}, r"^choice is None; expected one of one, two$"),
         ({"pair": 3}, r"^pair is 3; expected a list$"),
@@ -101,14 +100,14 @@ def test_a_value_becomes_what_its_field_wants(name: str, given: Any, wanted: Any
         ({"pair": [1, "x"]}, r"^pair\[1\] is 'x'; expected a number$"),
         ({"filters": [[1, 2], 3]}, r"^filters\[1\] is 3; expected a list$"),
         ({"filters": [[1, 2], [3]]}, r"^filters\[1\] is \[3\]; expected 2 values$"),
-        ({"filters": [[1, 2], [3, 4.5]]}, r"^filters\[1\]\[1\] is 4\.5; expected a whole number$"),
+        ({"filters": [[1, 2], [3, 4.5]]}, r"^filters\[1\]\[1\] is 4\.5; expected an integer$"),
         ({"inner": 3}, r"^inner is 3; expected a table of its fields$"),
-        ({"inner": {"width": "x"}}, r"^inner\.width is 'x'; expected a whole number$"),
+        ({"inner": {"width": "x"}}, r"^inner\.width is 'x'; expected an integer$"),
         ({"inner": {"name": "x"}}, r"^inner\.width is missing$"),
         ({"other": {}}, r"^other\.width is missing$"),
         ({"coutn": 1}, r"^unknown field 'coutn'; did you mean 'count'\?$"),
-        ({"inner": {"widht": 1}}, r"^unknown field 'inner\.widht'; did you mean 'inner\.width'\?$"),
-        ({"zzz": 1}, r"^unknown field 'zzz'; known are count, share, flag, text, maybe, rate, .*, inner, other$"),
+        ({"inner": {"widht": 1, "width": 2}}, r"^unknown field 'inner\.widht'; did you mean 'inner\.width'\?$"),
+        ({"zzz": 1}, r"^unknown field 'zzz'; expected one of count, share, flag, text, maybe, rate, .*, inner, other$"),
         ({"inner.width": 1}, r"^unknown field 'inner\.width'; "),
     ],
 )
@@ -119,7 +118,7 @@ def test_a_wrong_value_is_named_with_what_was_expected(values: dict[str, Any], m
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_number_that_is_none_is_no_whole_number(value: float) -> None:
-    with pytest.raises(ConfigError, match=r"^count is (nan|inf); expected a whole number$"):
+    with pytest.raises(ConfigError, match=r"^count is (nan|inf); expected an integer$"):
         build(Outer, {"count": value})
 
 
@@ -134,7 +133,7 @@ TABLES = st.recursive(PLAIN, lambda inner: st.lists(inner) | st.dictionaries(st.
 
 
 @given(st.dictionaries(st.sampled_from(list(Outer.__dataclass_fields__)), TABLES))
-@limits(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=300)
 def test_anything_is_built_or_refused_in_one_line(values: dict[str, Any]) -> None:
     try:
         built = build(Outer, values)
@@ -142,6 +141,79 @@ def test_anything_is_built_or_refused_in_one_line(values: dict[str, Any]) -> Non
         assert "expected" in str(error) or "unknown field" in str(error) or "is missing" in str(error)
     else:
         assert build(Outer, asdict(built)) == built
+
+
+# Bounds, and several errors
+
+
+@dataclass(frozen=True)
+class Bounded(CheckedConfig):
+    size: PositiveInt = 1
+    dropout: Probability = 0.0
+    decay: Annotated[float, Bounds(gt=0, le=1)] | None = None
+    most: Annotated[int, Bounds(le=9)] = 0
+    below: Annotated[int, Bounds(lt=9)] = 0
+    pair: tuple[Probability, Probability] = (0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Holder:
+    bounded: Bounded = field(default_factory=Bounded)
+    flag: bool = False
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "outside", "expected"),
+    [
+        ("size", [1, 7], [0, -1], "1 or more"),
+        ("dropout", [0.0, 0.999], [-0.001, 1.0, 1.5], r"a number in \[0, 1\)"),
+        ("decay", [0.001, 1.0, None], [0.0, -1.0, 1.001], r"a number in \(0, 1\]"),
+        ("most", [-5, 9], [10], "9 or less"),
+        ("below", [-5, 8], [9, 10], "less than 9"),
+    ],
+)
+def test_a_number_stays_within_the_bounds_of_its_field(
+    name: str, inside: list[Any], outside: list[Any], expected: str
+) -> None:
+    for value in inside:
+        assert getattr(build(Holder, {"bounded": {name: value}}).bounded, name) == value
+        assert getattr(Bounded(**{name: value}), name) == value
+    for value in outside:
+        with pytest.raises(ConfigError, match=rf"^bounded\.{name} is {value}; expected {expected}$"):
+            build(Holder, {"bounded": {name: value}})
+        with pytest.raises(ConfigError, match=rf"^{name} is {value}; expected {expected}$"):
+            Bounded(**{name: value})
+
+
+def test_bounds_inside_a_list_are_checked() -> None:
+    with pytest.raises(ConfigError, match=r"^bounded\.pair\[1\] is 1\.0; expected a number in \[0, 1\)$"):
+        build(Holder, {"bounded": {"pair": [0.9, 1]}})
+
+
+def test_all_errors_are_reported_at_once() -> None:
+    values = {"flag": 3, "flga": True, "bounded": {"size": 0, "dropout": 2, "pair": [-1, "x"], "siez": 1}}
+    with pytest.raises(ConfigError) as refused:
+        build(Holder, values)
+    assert str(refused.value).split("\n") == [
+        "7 errors in the config:",
+        "  flag is 3; expected true or false",
+        "  unknown field 'flga'; did you mean 'flag'?",
+        "  bounded.size is 0; expected 1 or more",
+        "  bounded.dropout is 2.0; expected a number in [0, 1)",
+        "  bounded.pair[0] is -1.0; expected a number in [0, 1)",
+        "  bounded.pair[1] is 'x'; expected a number",
+        "  unknown field 'bounded.siez'; did you mean 'bounded.size'?",
+    ]
+    with pytest.raises(ConfigError, match=r"^2 errors in the config:\n  size is 0; .*\n  dropout is 1; expected"):
+        Bounded(size=0, dropout=1)
+
+
+def test_a_rule_about_several_fields_is_one_of_the_errors() -> None:
+    with pytest.raises(ConfigError) as refused:
+        PretrainConfig.load("tiny", None, ["batch.accumulate=3", "dropout=2", "model.lstm.dim=0"])
+    assert [line.split(" is ")[0].strip() for line in str(refused.value).split("\n")] == [
+        "3 errors in the config:", "lstm.dim", "batch.size", "dropout",
+    ]  # fmt: skip
 
 
 # Merging
@@ -181,7 +253,7 @@ SAME_SHAPE = st.fixed_dictionaries({}, optional={"a": st.integers(), "t": LEAVES
 
 
 @given(SAME_SHAPE, SAME_SHAPE, SAME_SHAPE)
-@limits(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=100)
 def test_three_sources_merge_path_by_path(one: dict[str, Any], two: dict[str, Any], three: dict[str, Any]) -> None:
     assert flat(merged(merged(one, two), three)) == flat(one) | flat(two) | flat(three)
 
@@ -208,18 +280,18 @@ def test_three_sources_merge_path_by_path(one: dict[str, Any], two: dict[str, An
     ],
 )
 def test_an_assignment_is_read_as_toml_or_is_a_text(assignment: str, wanted: dict[str, Any]) -> None:
-    assert settings([assignment]) == wanted
+    assert parse_assignments([assignment]) == wanted
 
 
 def test_later_assignments_win_and_tables_grow() -> None:
-    assert settings(["a.b=1", "a.c=2", "a.b=3", "d=4"]) == {"a": {"b": 3, "c": 2}, "d": 4}
-    assert settings([]) == {}
+    assert parse_assignments(["a.b=1", "a.c=2", "a.b=3", "d=4"]) == {"a": {"b": 3, "c": 2}, "d": 4}
+    assert parse_assignments([]) == {}
 
 
 @pytest.mark.parametrize("assignment", ["seed", "", "=3", ".rate=1", "optimizer.=1", "a..b=1", "."])
 def test_an_assignment_without_a_name_or_a_value_is_refused(assignment: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        settings([assignment])
+        parse_assignments([assignment])
     assert str(refused.value) == f"--set {assignment}: expected name=value, such as optimizer.learning_rate=0.1"
 
 
@@ -269,7 +341,7 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
 def recipe(tmp_path: Path, text: str, *assignments: str, preset: str = "original") -> PretrainConfig:
     path = tmp_path / "recipe.toml"
     path.write_text(text, encoding="utf-8")
-    return PretrainConfig.of(preset, path, assignments)
+    return PretrainConfig.load(preset, path, assignments)
 
 
 def test_the_command_line_wins_over_the_file_over_the_preset_over_defaults(tmp_path: Path) -> None:
@@ -281,9 +353,9 @@ def test_the_command_line_wins_over_the_file_over_the_preset_over_defaults(tmp_p
 
 
 def test_the_defaults_are_the_original_s() -> None:
-    config = PretrainConfig.of("original")
+    config = PretrainConfig.load("original")
     assert config == PretrainConfig()
-    assert config.model == BiLMConfig()
+    assert config.model.for_vocabulary(50) == BiLMConfig(n_softmax=50)
     assert (config.batch.size, config.batch.unroll, config.negatives, config.dropout) == (128, 20, 8192, 0.1)
     optimizer = config.optimizer
     assert (optimizer.name, optimizer.learning_rate, optimizer.initial_accumulator) == ("adagrad", 0.2, 1.0)
@@ -312,31 +384,31 @@ def test_filters_come_from_a_file_and_from_the_command_line(tmp_path: Path) -> N
         ("optimizer.betas=[0.9]", r"^optimizer\.betas is \[0\.9\]; expected 2 values$"),
         ("model.char_cnn.filters=[[1]]", r"^model\.char_cnn\.filters\[0\] is \[1\]; expected 2 values$"),
         ("batch=3", r"^batch is 3; expected a table of its fields$"),
-        ("batch.size=0", r"^batch\.size is 0; expected more than 0$"),
+        ("batch.size=0", r"^batch\.size is 0; expected 1 or more$"),
         ("epochs=0", r"^epochs is 0\.0; expected more than 0$"),
-        ("steps=-1", r"^steps is -1; expected more than 0$"),
-        ("negatives=0", r"^negatives is 0; expected more than 0$"),
+        ("steps=-1", r"^steps is -1; expected 1 or more$"),
+        ("negatives=0", r"^negatives is 0; expected 1 or more$"),
         ("optimizer.learning_rate=0", r"^optimizer\.learning_rate is 0\.0; expected more than 0$"),
         ("optimizer.clip_norm=-1", r"^optimizer\.clip_norm is -1\.0; expected more than 0$"),
-        ("evaluation.patience=0", r"^evaluation\.patience is 0; expected more than 0$"),
+        ("evaluation.patience=0", r"^evaluation\.patience is 0; expected 1 or more$"),
         ("evaluation.every=-1", r"^evaluation\.every is -1; expected 0 or more$"),
         ("seed=-1", r"^seed is -1; expected 0 or more$"),
-        ("dropout=1", r"^dropout is 1\.0; expected 0 or more, and less than 1$"),
-        ("dropout=-0.1", r"^dropout is -0\.1; expected 0 or more, and less than 1$"),
-        ("batch.accumulate=3", r"^batch\.size is 128, batch\.accumulate 3; expected equal parts$"),
+        ("dropout=1", r"^dropout is 1\.0; expected a number in \[0, 1\)$"),
+        ("dropout=-0.1", r"^dropout is -0\.1; expected a number in \[0, 1\)$"),
+        ("batch.accumulate=3", r"^batch\.size is 128; expected a multiple of batch\.accumulate, which is 3$"),
         ("optimizer.warmup_steps=-1", r"^optimizer\.warmup_steps is -1; expected 0 or more$"),
         ("model.lstm.dim=0", r"lstm\.dim is 0"),
     ],
 )
 def test_a_recipe_that_cannot_be_trained_is_refused(assignment: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        PretrainConfig.of("original", None, [assignment])
+        PretrainConfig.load("original", None, [assignment])
 
 
 @pytest.mark.parametrize("name", ["dropout", "optimizer.learning_rate", "epochs", "optimizer.clip_norm"])
 def test_not_a_number_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{name} is nan; expected"):
-        PretrainConfig.of("original", None, [f"{name}=nan"])
+        PretrainConfig.load("original", None, [f"{name}=nan"])
 
 
 def test_negatives_are_drawn_only_where_they_are_less_than_half() -> None:
@@ -346,7 +418,17 @@ def test_negatives_are_drawn_only_where_they_are_less_than_half() -> None:
     assert PretrainConfig(negatives=None).sampled(1000) is None
 
 
-@pytest.mark.parametrize(("assignments", "n_words"), [([], None), (["model.char_cnn=none", "model.n_words=1"], 50)])
-def test_a_recipe_takes_its_words_from_the_vocabulary(assignments: list[str], n_words: int | None) -> None:
-    model = PretrainConfig.of("original", None, assignments).for_vocabulary(50).model
+@pytest.mark.parametrize(("assignments", "n_words"), [([], None), (["model.char_cnn=none"], 50)])
+def test_the_vocabulary_gives_the_model_its_words(assignments: list[str], n_words: int | None) -> None:
+    config = PretrainConfig.load("original", None, assignments)
+    assert "n_words" not in config.values()["model"]
+    model = config.model.for_vocabulary(50)
     assert (model.n_softmax, model.n_words) == (50, n_words)
+
+
+def test_a_shared_softmax_needs_a_word_table() -> None:
+    shared = "model.share_embedding_softmax=true"
+    with pytest.raises(ConfigError, match=r"^model\.share_embedding_softmax needs a word table to share: set model"):
+        PretrainConfig.load("tiny", None, [shared])
+    model = PretrainConfig.load("tiny", None, [shared, "model.char_cnn=none"]).model.for_vocabulary(9)
+    assert (model.share_embedding_softmax, model.n_words, model.n_softmax) == (True, 9, 9)

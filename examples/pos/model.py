@@ -7,6 +7,7 @@ import torch
 from pos import data, metric
 from torch import Tensor, nn
 
+from elmo.config import CheckedConfig, PositiveInt, Probability
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import Inputs, InputsConfig
 from elmo.tasks.layers.encoder import BiLSTM
@@ -18,9 +19,9 @@ NO_TAG = -100  # of padding: cross-entropy ignores it
 
 
 @dataclass(frozen=True)
-class PosConfig:
-    hidden: int = 128
-    dropout: float = 0.3
+class PosConfig(CheckedConfig):
+    hidden: PositiveInt = 128
+    dropout: Probability = 0.3
     inputs: InputsConfig = field(default_factory=InputsConfig)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=20, patience=3))
 

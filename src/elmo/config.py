@@ -1,7 +1,11 @@
-"""TOML + `--set a.b=v` ◀─▶ a config: a frozen dataclass, checked field by field.
+"""TOML + `--set a.b=v` ◀─▶ a config: a frozen dataclass whose field types say what is allowed.
 
-Later sources win: defaults ◀ preset ◀ file ◀ command line. A field that does not exist is refused with the nearest
-name. TOML has no null: "none" stands for it.
+Later sources win: defaults ◀ preset ◀ file ◀ command line. All errors are reported at once; an unknown field is
+reported with the nearest name. TOML has no null: write "none".
+
+    class BatchConfig(CheckedConfig):
+        size: PositiveInt = 128
+        restart: Probability = 0.0
 """
 
 import dataclasses
@@ -12,17 +16,61 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from elmo.errors import ConfigError
 
 Config = TypeVar("Config")
 
-_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """The allowed range of a number: greater than, at least, less than, at most."""
+
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return (
+            (self.gt is None or value > self.gt)
+            and (self.ge is None or value >= self.ge)
+            and (self.lt is None or value < self.lt)
+            and (self.le is None or value <= self.le)
+        )
+
+    def __str__(self) -> str:
+        low = f"({self.gt:g}" if self.gt is not None else f"[{self.ge:g}" if self.ge is not None else ""
+        high = f"{self.lt:g})" if self.lt is not None else f"{self.le:g}]" if self.le is not None else ""
+        if low and high:
+            return f"a number in {low}, {high}"
+        if low:
+            return f"more than {self.gt:g}" if self.gt is not None else f"{self.ge:g} or more"
+        return f"less than {self.lt:g}" if self.lt is not None else f"{self.le:g} or less"
+
+
+PositiveInt = Annotated[int, Bounds(ge=1)]
+PositiveFloat = Annotated[float, Bounds(gt=0)]
+NonNegativeInt = Annotated[int, Bounds(ge=0)]
+NonNegativeFloat = Annotated[float, Bounds(ge=0)]
+Probability = Annotated[float, Bounds(ge=0, lt=1)]  # of dropout and the like, where 1 would leave nothing
+
+
+class CheckedConfig:
+    """A frozen dataclass that refuses numbers outside the bounds of their fields, however it is constructed."""
+
+    def __post_init__(self) -> None:
+        errors: list[str] = []
+        for name, kind in _types(type(self)).items():
+            _check_bounds(kind, getattr(self, name), name, errors)
+        _raise(errors)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A config file's values."""
+    """Read the values of a config file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -31,8 +79,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not TOML ({error})") from None
 
 
-def settings(assignments: Iterable[str]) -> dict[str, Any]:
-    """The values of `a.b=v` assignments; v is read as TOML, and is a text where it is not."""
+def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
+    """Parse `a.b=v` assignments into nested values; v is read as TOML, or else as a string."""
     values: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
@@ -49,7 +97,7 @@ def settings(assignments: Iterable[str]) -> dict[str, Any]:
 
 
 def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Both, table by table; where both have a value, `over`'s."""
+    """Merge two nested tables; where both have a value, `over` wins."""
     both = dict(values)
     for name, value in over.items():
         below = both.get(name)
@@ -59,56 +107,97 @@ def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     return both
 
 
-def build(config: type[Config], values: Mapping[str, Any], prefix: str = "") -> Config:
-    """A config of these values; what is not given has its default."""
-    types = get_type_hints(config)
+def build(config: type[Config], values: Mapping[str, Any]) -> Config:
+    """Build a config from nested values; a field that is not given keeps its default."""
+    errors: list[str] = []
+    built: Config = _build(config, values, "", errors)
+    _raise(errors)
+    return built
+
+
+def _build(config: type[Any], values: Mapping[str, Any], prefix: str, errors: list[str]) -> Any:
+    """Build a config, or add what is wrong to `errors`."""
+    types = _types(config)
     fields: dict[str, Any] = {}
+    before = len(errors)
     for name, value in values.items():
-        if name not in types:
+        if name in types:
+            fields[name] = _value(types[name], value, prefix + name, errors)
+        else:
             near = difflib.get_close_matches(name, types, n=1)
-            hint = f"did you mean {prefix + near[0]!r}?" if near else f"known are {', '.join(types)}"
-            raise ConfigError(f"unknown field {prefix + name!r}; {hint}")
-        fields[name] = _value(types[name], value, prefix + name)
-    required = [
-        field.name
-        for field in dataclasses.fields(config)  # type: ignore[arg-type]
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    ]
-    for name in required:
-        if name not in fields:
-            raise ConfigError(f"{prefix}{name} is missing")
-    return config(**fields)
+            hint = f"did you mean {prefix + near[0]!r}?" if near else f"expected one of {', '.join(types)}"
+            errors.append(f"unknown field {prefix + name!r}; {hint}")
+    for field in dataclasses.fields(config):
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and field.name not in values:
+            errors.append(f"{prefix}{field.name} is missing")
+    if len(errors) > before:
+        return None
+    try:
+        return config(**fields)
+    except ConfigError as error:  # a rule about several fields
+        errors.append(str(error))
+        return None
 
 
-def _value(kind: Any, value: Any, name: str) -> Any:
-    """A value as its field's type wants it."""
+def _value(kind: Any, value: Any, name: str, errors: list[str]) -> Any:
+    """Convert a value to the type of its field, or add what is wrong to `errors`."""
     choices = get_args(kind)
+    if get_origin(kind) is Annotated:
+        before = len(errors)
+        value = _value(choices[0], value, name, errors)
+        if len(errors) == before:
+            _check_bounds(kind, value, name, errors)
+        return value
     if get_origin(kind) in (Union, UnionType):
         if NoneType in choices and (value is None or value == "none"):
             return None
-        return _value(next(choice for choice in choices if choice is not NoneType), value, name)
+        return _value(next(choice for choice in choices if choice is not NoneType), value, name, errors)
     if get_origin(kind) is Literal:
-        if value not in choices:
-            raise ConfigError(f"{name} is {value!r}; expected one of {', '.join(map(str, choices))}")
-        return value
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list | tuple):
-            raise ConfigError(f"{name} is {value!r}; expected a list")
-        each = [choices[0]] * len(value) if choices[-1] is Ellipsis else list(choices)
-        if len(each) != len(value):
-            raise ConfigError(f"{name} is {value!r}; expected {len(each)} values")
-        return tuple(_value(kind, item, f"{name}[{k}]") for k, (kind, item) in enumerate(zip(each, value, strict=True)))
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{name} is {value!r}; expected a table of its fields")
-        return build(kind, value, f"{name}.")
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    if kind is int and type(value) is float and value.is_integer():  # 1e4
-        return int(value)
-    if kind in (int, bool, str) and type(value) is kind:
-        return value
-    raise ConfigError(f"{name} is {value!r}; expected {_KINDS[kind]}")
+        if value in choices:
+            return value
+        expected = f"one of {', '.join(map(str, choices))}"
+    elif get_origin(kind) is tuple:
+        if isinstance(value, list | tuple):
+            each = [choices[0]] * len(value) if choices[-1] is Ellipsis else list(choices)
+            if len(each) == len(value):
+                pairs = enumerate(zip(each, value, strict=True))
+                return tuple(_value(kind, item, f"{name}[{k}]", errors) for k, (kind, item) in pairs)
+            expected = f"{len(each)} values"
+        else:
+            expected = "a list"
+    elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if isinstance(value, Mapping):
+            return _build(kind, value, f"{name}.", errors)
+        expected = "a table of its fields"
+    else:
+        if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+        if kind is int and type(value) is float and value.is_integer():  # 1e4
+            return int(value)
+        if kind in (int, bool, str) and type(value) is kind:
+            return value
+        expected = _KINDS[kind]
+    errors.append(f"{name} is {value!r}; expected {expected}")
+    return None
+
+
+def _types(config: type[Any]) -> dict[str, Any]:
+    return get_type_hints(config, include_extras=True)
+
+
+def _check_bounds(kind: Any, value: Any, name: str, errors: list[str]) -> None:
+    """Add an error if a number is outside the bounds of its field; None is always allowed."""
+    for some in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+        bounds = [one for one in getattr(some, "__metadata__", ()) if isinstance(one, Bounds)]
+        errors += [f"{name} is {value}; expected {one}" for one in bounds if value is not None and value not in one]
+
+
+def _raise(errors: list[str]) -> None:
+    if len(errors) > 1:
+        raise ConfigError("\n  ".join([f"{len(errors)} errors in the config:", *errors]))
+    if errors:
+        raise ConfigError(errors[0])
 
 
 def to_toml(values: Mapping[str, Any], prefix: str = "") -> str:
@@ -128,29 +217,8 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def check_positive(values: Mapping[str, float | None]) -> None:
-    """Refuse a field that is not more than 0; one without a value is left alone."""
-    for name, value in values.items():
-        if value is not None and value <= 0:
-            raise ConfigError(f"{name} is {value}; expected more than 0")
-
-
-def check_at_least(least: int, values: Mapping[str, float | None]) -> None:
-    """Refuse a field that is less; one without a value is left alone."""
-    for name, value in values.items():
-        if value is not None and value < least:
-            raise ConfigError(f"{name} is {value}; expected {least} or more")
-
-
-def check_shares(values: Mapping[str, float]) -> None:
-    """Refuse a share, such as a dropout's, that is not from 0 up to 1, and less."""
-    for name, value in values.items():
-        if not 0 <= value < 1:
-            raise ConfigError(f"{name} is {value}; expected 0 or more, and less than 1")
-
-
 def differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") -> str:
-    """Where two nested tables of values differ, for a message."""
+    """Describe where two nested tables of values differ, for a message."""
     parts = []
     for name in asked:
         if isinstance(asked[name], dict) and isinstance(found.get(name), dict):

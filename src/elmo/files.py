@@ -1,14 +1,17 @@
-"""Writing files safely: whole or not at all, never over something a user made, never by two processes at once."""
+"""Safe writing of files: complete or not at all, never over a user's file, never by two processes at once."""
 
 import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import h5py
+import numpy as np
+import numpy.typing as npt
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
@@ -17,7 +20,7 @@ from elmo.errors import DataError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write; takes the place of `path` when all went well, vanishes when not."""
+    """Give a temporary path to write. It is renamed to `path` if the block succeeds, and removed if not."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +37,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder to fill; takes the name `path`, which must be free, when all went well, vanishes when not."""
+    """Give a temporary folder to fill. It is renamed to `path`, which must not exist, or removed if the block fails."""
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +58,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def _withheld() -> int:
-    """The permissions that new files do not get (umask), which can be read by setting it only."""
+    """Return the permissions that new files do not get (umask). The only way to read it is to set it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -63,21 +66,40 @@ def _withheld() -> int:
 
 @contextmanager
 def new_hdf5(path: Path) -> Iterator[h5py.File]:
-    """A new HDF5 file, through a file of Python's: on a full disk HDF5's own driver takes the process down."""
+    """Open a new HDF5 file through a Python file: on a full disk HDF5's own driver crashes the process."""
     with path.open("wb+") as raw, h5py.File(raw, "w") as file:
         yield file
 
 
+def write_array(path: Path, values: npt.NDArray[Any]) -> None:
+    """Write a .npy file."""
+    write_array_pieces(path, values.dtype, values.shape, [values])
+
+
+def write_array_pieces(
+    path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...], pieces: Iterable[npt.NDArray[Any]]
+) -> None:
+    """Write a .npy file from pieces of consecutive rows, one in memory at a time.
+
+    Not with np.save: on a full disk its error does not say so.
+    """
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for piece in pieces:
+            file.write(np.ascontiguousarray(piece).data)
+
+
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Own an output file or folder while the block runs; refuse if another process owns it.
+def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Own an output file or folder while the block runs. If another process owns it, refuse, or `wait` for its end.
 
     The lock is a file beside `path`, so it works before `path` exists. The operating system releases it when the
     process ends, however it ends.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0)
+        lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=-1 if wait else 0)
         lock.acquire()
     except Timeout:
         raise DataError(
@@ -89,7 +111,8 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            Path(lock.lock_file).unlink()  # while it is held: who opened it meanwhile finds it gone and tries again
+            # While it is held: a process that has opened it finds it gone, and tries again.
+            Path(lock.lock_file).unlink()
         lock.release()
 
 

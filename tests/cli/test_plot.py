@@ -175,11 +175,11 @@ def test_one_mistake_is_one_line(tmp_path: Path) -> None:
     with nothing_new_in(tmp_path):
         assert_refused(elmo("plot", tmp_path / "none"), f"{tmp_path / 'none'}: no run.json in it; expected the folder")
         for folder in (empty, early):
-            assert_refused(elmo("plot", folder), f"{folder}: no metrics yet; a run logs its first after log_every")
+            assert_refused(elmo("plot", folder), f"{folder}: no metrics yet; they begin after log_every")
             assert_refused(elmo("plot", run, folder), f"{folder}: no metrics yet")
         for name in ("curves.jpg", "curves"):
             ended = elmo("plot", run, "--output", tmp_path / name)
-            assert_refused(ended, f"{tmp_path / name}: the ending says the format; expected one of .png, .svg, .pdf")
+            assert_refused(ended, f"{tmp_path / name}: unknown format; expected a file name ending in .png, .svg, .pdf")
         ended = elmo("plot", run, "--output", run / "run.json" / "curves.png")
         assert_refused(ended, f"{run / 'run.json' / 'curves.png'}: cannot be written")
 
@@ -262,6 +262,6 @@ def test_tasks_are_compared(tmp_path: Path) -> None:
 
 def test_runs_of_both_kinds_are_refused(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "bilm"), write_task_run(tmp_path / "task")]
-    message = f"{runs[0]} is a run of a biLM, {runs[1]} a run of a task; give each kind a figure of its own"
+    message = f"{runs[0]} is a run of a biLM, {runs[1]} a run of a task; expected one kind. Plot them separately"
     with nothing_new_in(tmp_path):
         assert_refused(elmo("plot", *runs), message)

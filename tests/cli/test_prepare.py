@@ -126,7 +126,7 @@ def test_a_held_out_text_that_is_known_in_part_is_told_of(text: Path, tmp_path: 
     ("arguments", "message"),
     [
         (["--tokenizer", "spacy"], "tokenizer is 'spacy'; expected moses, whitespace, or PATH:FUNC"),
-        (["--vocab-size", 9, "--min-count", 2], "vocab_size and min_count each say what the vocabulary is"),
+        (["--vocab-size", 9, "--min-count", 2], "vocab_size and min_count both define the vocabulary"),
         (["--heldout", "2"], "heldout is 2; expected a share below 1, such as 0.5%, or a text file"),
         (["--heldout", "none.txt"], "none.txt: not found; expected a text file"),
         (["--vocabulary", "none.txt"], "none.txt: cannot be read (No such file or directory)"),

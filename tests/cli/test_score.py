@@ -96,8 +96,9 @@ def test_each_line_is_an_object_with_the_scores_of_the_library(lines: Path, mode
         assert row["backward"] == pytest.approx(scores.backward.tolist(), abs=1e-5)
         assert row["forward_end"] == pytest.approx(scores.forward_end, abs=1e-5)
         assert row["backward_end"] == pytest.approx(scores.backward_end, abs=1e-5)
-        every = [*row["forward"], row["forward_end"], *row["backward"], row["backward_end"]]
-        assert row["perplexity"] == pytest.approx(math.exp(-sum(every) / len(every)), abs=1e-4)
+        both = [[*row[way], row[f"{way}_end"]] for way in ("forward", "backward")]
+        each = [math.exp(-sum(log_p) / len(log_p)) for log_p in both]
+        assert row["perplexity"] == pytest.approx(sum(each) / 2, abs=1e-4)
         assert row["unknown"] == UNKNOWN[number]
     assert "naïve" in ended.out  # readable
 
@@ -111,8 +112,18 @@ def test_the_last_line_has_the_totals_of_all_predictions(lines: Path, model: Pat
     tokens, unknown = sum(map(len, TOKENS)), sum(UNKNOWN)
     assert ended.err == (
         f"{lines}: 7 sentences, {tokens} tokens, {100 * unknown / tokens:.2f}% unknown; perplexity "
-        f"{math.exp(sum(losses) / 2):.2f} (forward {forward:.2f}, backward {backward:.2f})\n"
+        f"{(forward + backward) / 2:.2f} (forward {forward:.2f}, backward {backward:.2f})\n"
     )
+
+
+def test_the_perplexity_is_that_of_elmo_perplexity(model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"{line}\n" for line in LINES if line.strip()), encoding="utf-8")
+    ended = elmo("perplexity", model, text, "--state", "fresh", "--json")
+    found = json.loads(ended.out)
+    shown = f"{found['mean']:.2f} (forward {found['forward']:.2f}, backward {found['backward']:.2f})"
+    assert score(text, "-m", model).err.endswith(f"unknown; perplexity {shown}\n")
+    assert f"{found['mean']:.2f}" != f"{found['geometric_mean']:.2f}"  # so that the names matter
 
 
 def test_a_summary_is_a_row_of_a_table(lines: Path, model: Path) -> None:

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import elmo as library
-from elmo.cli.train import _Epochs
+from elmo.cli.progress import EpochReport
 from elmo.config import build
 from elmo.errors import WeightsError
 from elmo.files import locked
@@ -382,21 +382,21 @@ def test_damaged_files_of_a_run(
 
 def interrupt(patched: pytest.MonkeyPatch, at: int) -> None:
     """Send this process SIGINT after a batch, counted over all epochs."""
-    stepped, seen = _Epochs.stepped, []
+    stepped, seen = EpochReport.stepped, []
 
-    def interrupting(self: _Epochs) -> None:
+    def interrupting(self: EpochReport) -> None:
         stepped(self)
         seen.append(1)
         if len(seen) == at:
             signal.raise_signal(signal.SIGINT)
 
-    patched.setattr(_Epochs, "stepped", interrupting)
+    patched.setattr(EpochReport, "stepped", interrupting)
 
 
 @pytest.mark.parametrize(
     ("at", "message"),
     [
-        (4, "interrupted in the first epoch: nothing to keep yet. --resume starts over with the same recipe"),
+        (4, "interrupted in the first epoch; nothing is saved yet. Use --resume to start over"),
         (15, "interrupted after epoch 1. Use --resume to continue from there"),
     ],
 )
@@ -520,7 +520,7 @@ def test_check_shows_a_recipe_that_can_be_read_back(place: Path, tmp_path: Path)
             assert build(task.config, values) == config == recipe_of("ner", tmp_path / "shown.toml")[1]
             assert (values["hidden"], values["train"]["patience"], values["train"]["ema"]) == (100, 25, "none")
         else:
-            assert PretrainConfig.of(None, tmp_path / "shown.toml") == PretrainConfig.of(None, tmp_path / name)
+            assert PretrainConfig.load(None, tmp_path / "shown.toml") == PretrainConfig.load(None, tmp_path / name)
 
 
 @pytest.mark.parametrize(

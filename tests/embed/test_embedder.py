@@ -208,14 +208,6 @@ def test_an_endless_stream_is_read_a_batch_at_a_time_where_state_is_carried(mode
     model.reset_state()
 
 
-def test_skipped_sentences_are_read_and_not_given_back() -> None:
-    for state in ("fresh", "warm", "carried"):
-        whole = list(embedder().embed(SENTENCES, state=state, batch_tokens=12, batch_size=4))
-        for skip in (0, 1, 3, 4, 17, 29, 30, 40):
-            rest = list(embedder().embed(SENTENCES, state=state, batch_tokens=12, batch_size=4, skip=skip))
-            assert_same_bits(rest, whole[skip:])
-
-
 # The sentence alone decides
 
 

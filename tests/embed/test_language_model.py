@@ -203,7 +203,8 @@ def test_an_empty_sentence_has_just_its_ends() -> None:
     scores = Known("characters").embedder().score("")
     assert scores.tokens == []
     assert scores.forward.shape == scores.known.shape == (0,)
-    assert scores.perplexity == pytest.approx(math.exp(-(scores.forward_end + (scores.backward_end or 0)) / 2))
+    each = [math.exp(-end) for end in (scores.forward_end, scores.backward_end) if end is not None]
+    assert scores.perplexity == pytest.approx(sum(each) / len(each))
 
 
 def test_surprisal_and_perplexity_are_what_they_are_called() -> None:
@@ -220,8 +221,7 @@ def test_surprisal_and_perplexity_are_what_they_are_called() -> None:
     n = len(scores.tokens) + 1
     assert scores.forward_perplexity == pytest.approx(products[0] ** (-1 / n))
     assert scores.backward_perplexity == pytest.approx(products[1] ** (-1 / n))
-    assert scores.perplexity == pytest.approx((products[0] * products[1]) ** (-1 / (2 * n)))
-    assert scores.perplexity == pytest.approx(math.sqrt(scores.forward_perplexity * (scores.backward_perplexity or 0)))
+    assert scores.perplexity == pytest.approx((products[0] ** (-1 / n) + products[1] ** (-1 / n)) / 2)
 
 
 def test_one_direction_has_a_perplexity_of_one_direction() -> None:

@@ -20,7 +20,7 @@ from elmo.model import lstm as lstm_module
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import PADDING_ID, CharCNN, CharCNNConfig, Highway
 from elmo.model.kernels import char_cnn_gpu, highway_gpu, lstm_gpu, softmax_gpu, triton_computes
-from elmo.model.lstm import FORGET_BIAS, LSTMConfig, ProjectedLSTM, State
+from elmo.model.lstm import LSTMConfig, ProjectedLSTM, State
 from elmo.pretrain import graph
 from elmo.pretrain import loss as loss_module
 from elmo.pretrain.batch import Batches
@@ -114,10 +114,7 @@ def layer(case: Case) -> tuple[ProjectedLSTM, Tensor, State]:
 
 def by_kernel(lstm: ProjectedLSTM) -> Read:
     def read(inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
-        outputs, h, c = lstm_gpu.lstm_gpu(
-            inputs, rows, *state, lstm.weight_input, lstm.weight_hidden, lstm.bias, lstm.weight_projection,
-            FORGET_BIAS, lstm.config.cell_clip, lstm.config.proj_clip,
-        )  # fmt: skip
+        outputs, h, c = lstm_gpu.lstm_gpu(inputs, rows, *state, lstm.layer)
         return outputs, State(h, c)
 
     return read
@@ -212,7 +209,7 @@ def test_lstm_of_tensors_that_are_parts_of_others() -> None:
     found = torch.autograd.grad(outputs.sum() + after.c.sum(), [*scattered, *lstm.parameters()])
     exact = deepcopy(lstm).double()
     whole = [part.double().requires_grad_() for part in (inputs, *state)]
-    outputs, after = exact.read(whole[0], case.rows, State(*whole[1:]))
+    outputs, after = exact.forward_reference(whole[0], case.rows, State(*whole[1:]))
     expected = torch.autograd.grad(outputs.sum() + after.c.sum(), [*whole, *exact.parameters()])
     assert_close(*(dict(zip("xhc0123", some, strict=True)) for some in (found, expected)), FLOAT32)
 
@@ -225,7 +222,7 @@ def test_lstm_keeps_what_is_not_a_number(needs_gradient: bool) -> None:
     inputs[0, 5 + 1] = torch.nan  # the second sentence's second token
     with torch.set_grad_enabled(needs_gradient):
         found = results(by_kernel(lstm), inputs, case.rows, state)
-        expected = results(lstm.read, inputs, case.rows, state)
+        expected = results(lstm.forward_reference, inputs, case.rows, state)
     for name, value in found.items():
         assert torch.equal(value.isnan(), expected[name].isnan()), name
     assert found["outputs"].isnan().any(dim=2).nonzero().tolist() == [[0, 6], [0, 10], [0, 14]]

@@ -114,4 +114,4 @@ def split(batch: Batch, part: int, parts: int) -> Batch:
     def some(places: Tensor) -> Tensor:
         return places.view(2, UNROLL, 3).tensor_split(parts, dim=2)[part].reshape(2, -1)
 
-    return Batch(batch.spelled, some(batch.inputs), some(batch.targets))
+    return Batch(batch.words, some(batch.inputs), some(batch.targets))

@@ -212,7 +212,7 @@ def test_a_missing_file_is_named(folder: Path, name: str, use: Callable[[Corpus]
     (folder / name).unlink()
     corpus = Corpus.open(folder)
     message = refused(lambda: use(corpus))
-    assert message == f"{folder / name}: missing; it was there when the corpus was prepared. Prepare the text again"
+    assert message == f"{folder / name}: not found, though it is part of the corpus. Prepare the text again"
 
 
 def other_rows(rows: np.ndarray) -> np.ndarray:
@@ -275,19 +275,19 @@ def test_words_that_were_added_are_noticed(folder: Path, text: str, found: int) 
     with (folder / "words.txt").open("a") as file:
         file.write(text)
     assert refused(lambda: Corpus.open(folder).words) == (
-        f"{folder / 'words.txt'}: {found} words, 12 when it was prepared; the file has changed. Prepare the text again"
+        f"{folder / 'words.txt'}: {found} words; expected 12, as many as were prepared. Prepare the text again"
     )
 
 
 def test_words_that_lost_a_line_are_noticed(folder: Path) -> None:
     path = folder / "words.txt"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    assert "11 words, 12 when it was prepared" in refused(lambda: Corpus.open(folder).words)
+    assert "11 words; expected 12" in refused(lambda: Corpus.open(folder).words)
 
 
 def test_an_empty_word_file_is_noticed(folder: Path) -> None:
     (folder / "words.txt").write_bytes(b"")
-    assert "0 words, 12 when it was prepared" in refused(lambda: Corpus.open(folder).words)
+    assert "0 words; expected 12" in refused(lambda: Corpus.open(folder).words)
 
 
 def test_a_vocabulary_that_is_not_the_head_of_the_words_is_noticed(folder: Path) -> None:

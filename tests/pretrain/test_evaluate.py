@@ -138,7 +138,7 @@ def assert_same(found: Perplexity, expected: Perplexity) -> None:
     assert found.unknown == pytest.approx(expected.unknown, rel=1e-12)
     assert (found.backward is None) == (expected.backward is None)
     ways = ("forward", "backward") if found.backward is not None else ("forward",)
-    for name in (*ways, "mean", "geometric", "as_bilm_tf"):
+    for name in (*ways, "mean", "geometric_mean", "as_bilm_tf"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=TOLERANCE), name
 
 
@@ -154,7 +154,7 @@ def test_each_sentence_from_zeros(kind: str, corpus: Corpus) -> None:
     known = Known(kind, corpus.vocabulary.words)
     found = perplexity(known.bilm, known.vocabulary, corpus, corpus.heldout, carried=False)
     assert_same(found, known.score(fresh(HELDOUT)))
-    assert found.as_bilm_tf == pytest.approx(found.geometric, rel=1e-12)  # no sentence follows another
+    assert found.as_bilm_tf == pytest.approx(found.geometric_mean, rel=1e-12)  # no sentence follows another
 
 
 @pytest.mark.parametrize("steps", [1, 7, 64])
@@ -167,7 +167,7 @@ def test_one_row_of_text(kind: str, steps: int, corpus: Corpus, monkeypatch: pyt
     found = perplexity(known.bilm, known.vocabulary, corpus, corpus.heldout)
     assert_same(found, known.score([HELDOUT]))
     assert abs(found.forward / known.score(fresh(HELDOUT)).forward - 1) > 1e-3
-    assert abs(found.as_bilm_tf / found.geometric - 1) > 1e-3
+    assert abs(found.as_bilm_tf / found.geometric_mean - 1) > 1e-3
 
 
 @pytest.mark.parametrize("carried", [True, False])
@@ -278,15 +278,15 @@ def test_a_softmax_that_knows_nothing_has_the_perplexity_of_its_size(corpus: Cor
         known.bilm.softmax.weight.zero_()
         known.bilm.softmax.bias.fill_(0.7)
     found = perplexity(known.bilm, known.vocabulary, corpus, corpus.heldout)
-    for value in (found.forward, found.backward, found.mean, found.geometric, found.as_bilm_tf):
+    for value in (found.forward, found.backward, found.mean, found.geometric_mean, found.as_bilm_tf):
         assert value == pytest.approx(VOCABULARY_SIZE, rel=1e-6)
 
 
 def test_means_of_both_directions() -> None:
     both = Perplexity(forward=4.0, backward=9.0, as_bilm_tf=5.0, tokens=1, unknown=0.0)
-    assert (both.mean, both.geometric) == (6.5, 6.0)
+    assert (both.mean, both.geometric_mean) == (6.5, 6.0)
     one = replace(both, backward=None)
-    assert (one.mean, one.geometric) == (4.0, 4.0)
+    assert (one.mean, one.geometric_mean) == (4.0, 4.0)
 
 
 def test_nothing_is_left_behind(corpus: Corpus) -> None:
@@ -347,7 +347,7 @@ def rows_read(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> list[list[list
         return [sentence[::-1] for sentence in found] if reverse else found
 
     def recorded(bilm: BiLM, rows: list[Any], *rest: Any) -> torch.Tensor:
-        forward, backward = ([sentences(row.ways[way], bool(way)) for row in rows] for way in (0, 1))
+        forward, backward = ([sentences(row.directions[way], bool(way)) for row in rows] for way in (0, 1))
         assert forward == backward
         groups.append(forward)
         return score(bilm, rows, *rest)

@@ -49,7 +49,7 @@ VOCABULARY_SIZE = 18
 
 
 def recipe(*changes: str) -> PretrainConfig:
-    return PretrainConfig.of("tiny", None, [*SMALL, *changes], finetuning=True)
+    return PretrainConfig.load("tiny", None, [*SMALL, *changes], finetuning=True)
 
 
 def sentences(seed: int, n: int, words: list[str]) -> list[list[str]]:
@@ -72,7 +72,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_corpus(place / "general", [sentences(1, 80, GENERAL)], sentences(2, 10, GENERAL), VOCABULARY_SIZE)
     write_corpus(place / "domain", [sentences(3, 80, DOMAIN)], sentences(4, 20, DOMAIN), VOCABULARY_SIZE)
     for name, changes in {"characters": [], "words": ["model.char_cnn=none"]}.items():
-        config = PretrainConfig.of("tiny", None, [*SMALL, *MODEL, "steps=20", *changes])
+        config = PretrainConfig.load("tiny", None, [*SMALL, *MODEL, "steps=20", *changes])
         assert Training(Corpus.open(place / "general"), place / name, config).train()
     read = folder.read(place / "characters" / "model")
     bilm_tf.write(read.bilm, place / "options.json", place / "weights.hdf5")
@@ -156,8 +156,8 @@ def test_a_model_with_its_softmax_is_trained_on(home: Path, domain: Corpus, tmp_
     assert record["start"] == dataclasses.asdict(before)
 
 
-def test_one_epoch_unless_told_otherwise(home: Path, domain: Corpus, tmp_path: Path) -> None:
-    assert PretrainConfig.of("tiny", finetuning=True).epochs == 1.0
+def test_one_epoch_by_default(home: Path, domain: Corpus, tmp_path: Path) -> None:
+    assert PretrainConfig.load("tiny", finetuning=True).epochs == 1.0
     finetune(with_softmax(home), domain, tmp_path, recipe("steps=none"))
     (shard,) = domain.train
     assert metrics(tmp_path)[-1]["step"] == -(-(len(shard) // 4) // 6)
@@ -309,14 +309,14 @@ def test_killed_before_its_first_checkpoint(home: Path, domain: Corpus, tmp_path
 def test_a_corpus_with_nothing_held_out(softmax: bool, home: Path, tmp_path: Path) -> None:
     corpus = Corpus.open(write_corpus(tmp_path / "corpus", [sentences(1, 80, GENERAL)], [], VOCABULARY_SIZE))
     model = with_softmax(home) if softmax else without_softmax(home)
-    with pytest.raises(ElmoError, match=r"corpus: nothing is held out; prepare it with --heldout to see what is gain"):
+    with pytest.raises(ElmoError, match=r"corpus: nothing is held out; prepare it with --heldout to measure the"):
         finetune(model, corpus, tmp_path / "out", recipe())
     assert not (tmp_path / "out").exists()
 
 
 def test_a_softmax_without_words(home: Path, domain: Corpus, tmp_path: Path) -> None:
     model = Pretrained(with_softmax(home).bilm)
-    with pytest.raises(WeightsError, match=r"^the model has a softmax but no vocabulary\.txt; its words are needed"):
+    with pytest.raises(WeightsError, match=r"^the model has a softmax but no vocabulary\.txt; expected one, to train"):
         finetune(model, domain, tmp_path / "out", recipe())
     assert not (tmp_path / "out").exists()
 

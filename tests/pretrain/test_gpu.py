@@ -15,9 +15,9 @@ from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.evaluate import perplexity
-from elmo.pretrain.graph import ROUND_TO, Recorded
+from elmo.pretrain.graph import ROUND_TO, RecordedPasses
 from elmo.pretrain.loop import Training
-from elmo.pretrain.step import accumulate
+from elmo.pretrain.step import Pass, accumulate
 from elmo.pretrain.streams import Streams
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -34,8 +34,8 @@ def corpus(tmp_path: Path) -> Corpus:
 
 def small(corpus: Corpus, device: str = "cuda") -> BiLM:
     torch.manual_seed(0)
-    config = PretrainConfig.of("tiny", None, SIZES).for_vocabulary(len(corpus.vocabulary))
-    return BiLM(config.model).to(device)
+    architecture = PretrainConfig.load("tiny", None, SIZES).model
+    return BiLM(architecture.for_vocabulary(len(corpus.vocabulary))).to(device)
 
 
 def batches_of(corpus: Corpus, negatives: int | None, round_to: int = 1) -> Batches:
@@ -118,14 +118,14 @@ def test_what_is_replayed_is_what_is_computed(
 ) -> None:
     """Windows that follow each other, of several sizes or of one; between them the weights change where they are."""
     found = []
-    graphs = Recorded()
-    for recorded in (graphs, None):
+    graphs = RecordedPasses()
+    for run_pass in (graphs, Pass.__call__):
         bilm, batches = small(corpus), batches_of(corpus, negatives, round_to)
         state, windows = bilm.zero_state(8), []
         for step in range(6):
             parts = [part.to(torch.device("cuda")) for part in batches.of_step(step)]
             losses, state = accumulate(
-                bilm, parts, state, dropout=0.0, scale=1.0, world=World(), precision=precision, recorded=recorded
+                bilm, parts, state, dropout=0.0, scale=1.0, world=World(), precision=precision, run_pass=run_pass
             )
             values = {name: p.grad.to_dense() for name, p in bilm.named_parameters() if p.grad is not None}
             values |= {"losses": losses, "h": state.h, "c": state.c}
@@ -142,11 +142,11 @@ def test_what_is_replayed_is_what_is_computed(
 
 
 def test_a_replay_draws_its_dropout_anew(corpus: Corpus) -> None:
-    bilm, recorded, found = small(corpus), Recorded(), []
+    bilm, recorded, found = small(corpus), RecordedPasses(), []
     parts = [part.to(torch.device("cuda")) for part in batches_of(corpus, 12, ROUND_TO).of_step(0)]
     for seed in (1, 2, 1):
         torch.manual_seed(seed)
-        accumulate(bilm, parts, bilm.zero_state(8), dropout=0.5, scale=1.0, world=World(), recorded=recorded)
+        accumulate(bilm, parts, bilm.zero_state(8), dropout=0.5, scale=1.0, world=World(), run_pass=recorded)
         found.append(bilm.lstms[0].bias.grad.clone())
     assert len(recorded._graphs) == 1
     torch.testing.assert_close(found[0], found[2], rtol=1e-4, atol=1e-7)
@@ -157,7 +157,7 @@ def test_training_by_kernels_is_reference_training(corpus: Corpus, tmp_path: Pat
     losses, recorded = {}, {}
     for kernels in ("auto", "reference"):
         sets = [*SIZES, "steps=8", "batch.size=8", "negatives=12", "dropout=0.0", "log_every=1", f"kernels={kernels}"]
-        training = Training(corpus, tmp_path / kernels, PretrainConfig.of("tiny", None, sets))
+        training = Training(corpus, tmp_path / kernels, PretrainConfig.load("tiny", None, sets))
         assert training.train()
         lines = [json.loads(line) for line in (tmp_path / kernels / "metrics.jsonl").read_text().splitlines()]
         losses[kernels] = [line["loss"] for line in lines if "loss" in line]
@@ -170,7 +170,7 @@ def test_training_by_kernels_is_reference_training(corpus: Corpus, tmp_path: Pat
 def test_training_runs_and_resumes(corpus: Corpus, tmp_path: Path) -> None:
     def train(out: str, steps: int, resume: bool = False) -> Training:
         sets = [*SIZES, f"steps={steps}", "batch.size=8", "negatives=12", "log_every=2"]
-        training = Training(corpus, tmp_path / out, PretrainConfig.of("tiny", None, sets), resume=resume)
+        training = Training(corpus, tmp_path / out, PretrainConfig.load("tiny", None, sets), resume=resume)
         assert training.train()
         return training
 

@@ -201,7 +201,7 @@ def test_the_clips_bite(name: str, corpus: Corpus) -> None:
     lstm = bilm.config.lstm
     (batch,) = batches(bilm, corpus, None)
     with torch.no_grad():
-        words: Any = bilm.token_encoder(batch.spelled.long())
+        words: Any = bilm.token_encoder(batch.words.long())
         inputs = words[batch.inputs]
         layers, after = bilm.run_lstms(inputs, [BATCH] * UNROLL, carried(bilm))
     projected = lstm.dim != lstm.projection_dim
@@ -241,7 +241,7 @@ def test_words_that_only_fill_up_change_nothing(name: str, negatives: int | None
         bilm = model(name)
         some = batches(bilm, corpus, negatives, parts, round_to=round_to)
         if round_to == 16:
-            assert {len(part.spelled) % 16 for part in some} == {0}
+            assert {len(part.words) % 16 for part in some} == {0}
             assert all(part.predicted is None or (len(part.predicted) == 16 and part.filled > 0) for part in some)
         mean, state = accumulate(bilm, some, carried(bilm), dropout=0.0, scale=SCALE, world=World())
         given = {which: parameter.grad for which, parameter in bilm.named_parameters()}
@@ -311,7 +311,7 @@ def test_a_table_s_gradient_has_the_rows_that_were_touched(name: str, sampled: b
     accumulate(bilm, [batch], carried(bilm), dropout=0.0, scale=SCALE, world=World())
     table: Any = bilm.token_encoder
     gradient = table.embedding.grad
-    read = set(batch.spelled[batch.inputs].flatten().tolist())
+    read = set(batch.words[batch.inputs].flatten().tolist())
     if name == "shared table":
         predicted = batch.predicted if batch.predicted is not None else torch.arange(WORDS)
         read |= {word + 1 for word in predicted.tolist()}

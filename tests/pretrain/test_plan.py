@@ -32,7 +32,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recipe(*changes: str) -> PretrainConfig:
-    return PretrainConfig.of("tiny", None, ["steps=2", "device=cpu", "evaluation.every=0", "negatives=512", *changes])
+    return PretrainConfig.load("tiny", None, ["steps=2", "device=cpu", "evaluation.every=0", "negatives=512", *changes])
 
 
 MEASURE = """
@@ -50,7 +50,7 @@ text.words, text.vocabulary
 torch.set_num_threads(1)
 torch.randn(300, 300) @ torch.randn(300, 300)
 before = memory.peak(torch.device("cpu"))
-config = PretrainConfig.of("tiny", None, ["device=cpu", "evaluation.every=0", "negatives=512", *changes])
+config = PretrainConfig.load("tiny", None, ["device=cpu", "evaluation.every=0", "negatives=512", *changes])
 training = Training(text, Path(out), config)
 for step, batch in zip(range(2), training.batches.from_step(0, 2)):
     training.step(step, batch, 0.1)

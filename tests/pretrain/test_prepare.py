@@ -10,6 +10,7 @@ import os
 import signal
 import zlib
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmo.errors import ConfigError, DataError, ElmoError
-from elmo.pretrain import merge, parts
+from elmo.errors import ConfigError, DataError
+from elmo.pretrain import merge, sorted_parts
 from elmo.pretrain import prepare as module
-from elmo.pretrain.corpus import Corpus
-from elmo.pretrain.jobs import Jobs
+from elmo.pretrain.corpus import Corpus, sentences_in
 from elmo.pretrain.prepare import prepare
 from elmo.text.sentences import split
 from elmo.text.tokens import words
@@ -130,7 +130,7 @@ def test_any_text_with_duplicates_or_without(
     path = write(folder / "text.txt", [" ".join(sentence) for sentence in sentences])
     everything = [tuple(sentence) for sentence in sentences if sentence]
     if not any(set(sentence) - {"<UNK>"} for sentence in everything):
-        with pytest.raises(DataError, match=r"no sentence in it|no word is in the training text"):
+        with pytest.raises(DataError, match=r"no sentence in it|no word occurs 2 times in the training text"):
             prepare(path, folder / "out", heldout=0, **PLAIN)
         return
     prepare(path, folder / "once", heldout=0, block_bytes=block_bytes, **PLAIN)
@@ -173,11 +173,23 @@ def test_the_most_frequent_words_are_predicted(size: int, text: Path, tmp_path: 
     assert corpus.vocabulary.words == list(corpus.words)[: min(size, 3 + len(trained))]
 
 
-def test_words_of_the_text_that_are_special_have_their_rows(tmp_path: Path) -> None:
-    prepare(write(tmp_path / "a.txt", ["a </S> b", "<S> <UNK> a"]), tmp_path / "out", heldout=0, **PLAIN)
+@pytest.mark.parametrize("deduplicate", [True, False])
+@pytest.mark.parametrize("known", [None, ["<S>", "</S>", "<UNK>", "a", "b"]])
+def test_a_token_spelled_like_a_boundary_splits_no_sentence(
+    known: list[str] | None, deduplicate: bool, tmp_path: Path
+) -> None:
+    """It is read as `<UNK>`: rows 0 and 1 stand around sentences, and nowhere in them."""
+    lines = ["a </S> b", "<S> <UNK> a", "<S>", "a </S> <S> a b"]
+    vocabulary = None if known is None else write(tmp_path / "known.txt", known)
+    options = PLAIN | {"heldout": 0, "vocabulary": vocabulary, "deduplicate": deduplicate}
+    prepare(write(tmp_path / "a.txt", lines), tmp_path / "out", **options)
     corpus = Corpus.open(tmp_path / "out")
     assert list(corpus.words) == [*SPECIAL, "a", "b"]
-    assert sorted(corpus.rows(corpus.train[0]).tolist()) == sorted([0, 3, 1, 4, 1, *[0, 0, 2, 3, 1]])
+    rows = corpus.rows(corpus.train[0])
+    starts, lengths = sentences_in(rows)
+    found = [rows[start : start + length].tolist() for start, length in zip(starts, lengths, strict=True)]
+    assert sorted(found) == sorted([[0, 3, 2, 4, 1], [0, 2, 2, 3, 1], [0, 2, 1], [0, 3, 2, 2, 3, 4, 1]])
+    assert (corpus.train[0].sentences, corpus.train[0].tokens) == (4, 12)
 
 
 # The order
@@ -253,9 +265,10 @@ def test_another_seed_is_another_order_and_another_held_out_part(text: Path, tmp
 def test_sentences_of_one_key_are_kept_unless_they_are_equal(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        parts.Reader, "hashes", lambda _, texts: np.array([len(text) % 3 for text in texts], dtype=np.uint64)
-    )
+    def hashes(_: object, texts: Iterable[bytes]) -> sorted_parts.Keys:
+        return np.array([len(text) % 3 for text in texts], dtype=np.uint64)
+
+    monkeypatch.setattr(sorted_parts.SentenceReader, "hashes", hashes)
     lines = ["a b", "b a", "a b", "c d", "e fgh", "e fgh", "x", "x"]
     prepare(write(tmp_path / "a.txt", lines), tmp_path / "out", heldout=0, block_bytes=9, **PLAIN)
     assert_corpus(tmp_path / "out", distinct(lines), [])
@@ -333,7 +346,7 @@ def test_a_text_of_its_own_is_held_out(
 def test_the_training_text_is_no_held_out_text(deduplicate: bool, text: Path, tmp_path: Path) -> None:
     for lines in (some_text(), some_text()[40:43]):
         held = write(tmp_path / "held.txt", lines)
-        with pytest.raises(DataError, match=r"held\.txt: this held-out text is the training text: each of its "):
+        with pytest.raises(DataError, match=r"held\.txt: all of its .* sentences are in the training text too\. "):
             prepare(text, tmp_path / f"out{len(lines)}", heldout=held, deduplicate=deduplicate, **PLAIN)
 
 
@@ -369,8 +382,8 @@ def test_a_vocabulary_must_fall(text: Path, tmp_path: Path) -> None:
     own = write(tmp_path / "own.txt", [*SPECIAL, "absent", "gone", "w2", "w1"])
     counts = Counter(word for sentence in distinct(some_text()) for word in sentence)
     message = (
-        rf"own\.txt: not in the order of falling counts: the first half of its words is 0 training tokens, "
-        rf"the second {counts['w1'] + counts['w2']:,}; sort it"
+        rf"own\.txt: not sorted by descending count: the first half of its words occurs 0 times in the training text, "
+        rf"the second half {counts['w1'] + counts['w2']:,} times. Sort it"
     )
     options = PLAIN | {"min_count": None, "heldout": 0}
     with pytest.raises(DataError, match=message):
@@ -388,14 +401,14 @@ def test_a_vocabulary_must_fall(text: Path, tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"sentences": "paragraphs"}, "sentences is 'paragraphs'; expected 'split' or 'lines'"),
-        ({"vocab_size": 9, "min_count": 2}, "vocab_size and min_count each say what the vocabulary is; give one"),
-        ({"vocabulary": "own.txt", "min_count": 2}, "vocabulary and min_count each say"),
+        ({"vocab_size": 9, "min_count": 2}, "vocab_size and min_count both define the vocabulary. Give only one"),
+        ({"vocabulary": "own.txt", "min_count": 2}, "vocabulary and min_count both define"),
         ({"vocab_size": 3}, "vocab_size is 3; expected more than the 3 special words"),
         ({"min_count": 0}, "min_count is 0; expected 1 or more"),
         ({"shards": 0}, "shards is 0; expected 1 or more"),
         ({"heldout": "100%"}, r"heldout is 100%; expected a share below 1, such as 0\.5%, or a text file"),
         ({"heldout": 1}, "heldout is 1; expected a share below 1"),
-        ({"shuffle": False}, "shuffle is False; duplicates are found, and a share is held out, by shuffling only"),
+        ({"shuffle": False}, "shuffle is False; expected True, because removing duplicates and"),
         ({"tokenizer": "spacy"}, "tokenizer is 'spacy'; expected moses, whitespace, or PATH:FUNC"),
     ],
 )
@@ -429,9 +442,9 @@ def test_text_that_cannot_be_used_leaves_nothing(
 @pytest.mark.parametrize(
     ("lines", "options", "message"),
     [
-        (["a", "a"], {"heldout": "1%"}, r"one distinct sentence in all, none to hold out; .* or --heldout 0"),
-        (["a", "b"], {"shards": 9, "heldout": 0}, "--shards 9: too many for this text, one would be empty"),
-        (["a", "b"], {"min_count": 2, "heldout": 0}, "no word is in the training text 2 times; .* lower --min-count"),
+        (["a", "a"], {"heldout": "1%"}, r"only one distinct sentence, so none can be held out; .* or --heldout 0"),
+        (["a", "b"], {"shards": 9, "heldout": 0}, "--shards 9: too many for this text, because one would be empty"),
+        (["a", "b"], {"min_count": 2, "heldout": 0}, "no word occurs 2 times in the training text; .* lower --min"),
     ],
 )
 def test_too_little_text(lines: list[str], options: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -456,9 +469,9 @@ def test_a_folder_that_exists_is_kept(text: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("[text]", r"gave the token 'a b'; expected text without white space"),
-        ("['']", r"gave the token ''; expected text without white space"),
-        ("['a\\n']", r"gave the token 'a\\n'; expected text without white space"),
+        ("[text]", r"returned the token 'a b'; expected a string without white space"),
+        ("['']", r"returned the token ''; expected a string without white space"),
+        ("['a\\n']", r"returned the token 'a\\n'; expected a string without white space"),
         ("[1]", r"a\.txt: line 2: the tokenizer .*tok\.py:mine fails \(TypeError: sequence item 0: expected str"),
         ("['\\ud800']", r"a\.txt: line 2: the tokenizer .* fails \(UnicodeEncodeError"),
         ("text.no_such()", r"a\.txt: line 2: the tokenizer .* fails \(AttributeError: 'str' object has no"),
@@ -575,7 +588,7 @@ def test_what_is_done_is_not_done_again(text: Path, tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer": "moses"}, "tokenizer is 'moses', but the interrupted run had 'whitespace'. Give the same, or"),
+        ({"tokenizer": "moses"}, "tokenizer is 'moses', but the interrupted run had 'whitespace'. Give the same"),
         ({"sentences": "split"}, "split is True, but the interrupted run had False"),
         ({"seed": 1}, "seed is 1, but the interrupted run had 0"),
         ({"deduplicate": False}, "deduplicate is False, but the interrupted run had True"),
@@ -658,12 +671,3 @@ def test_a_mistake_in_another_process_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"fine\n" * 500 + b"\xff\n")
     with pytest.raises(DataError, match=r"a\.txt: line 501 is not UTF-8"):
         prepare(tmp_path / "a.txt", tmp_path / "out", jobs=2, **PLAIN)
-
-
-def die(_: int) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_a_process_that_is_killed_is_told_of() -> None:
-    with Jobs(2) as jobs, pytest.raises(ElmoError, match="a process was killed, perhaps for lack of memory; run "):
-        list(jobs.map(die, iter(range(3))))

@@ -51,7 +51,7 @@ VOCABULARY_SIZE = 20
 
 
 def recipe(*changes: str) -> PretrainConfig:
-    return PretrainConfig.of("tiny", None, [*SMALL, *changes])
+    return PretrainConfig.load("tiny", None, [*SMALL, *changes])
 
 
 def random_text(seed: int, n: int) -> list[list[str]]:
@@ -215,7 +215,7 @@ def test_a_variant_trains_saves_loads_and_resumes(name: str, text: Corpus, tmp_p
     read = folder.read(tmp_path / "whole" / "model", softmax=True)
     assert read.vocabulary is not None
     assert read.vocabulary.words == text.vocabulary.words
-    assert read.bilm.config == whole.config.for_vocabulary(VOCABULARY_SIZE).model
+    assert read.bilm.config == whole.config.model.for_vocabulary(VOCABULARY_SIZE)
     found = perplexity(read.bilm, read.vocabulary, text, text.heldout)
     assert found.mean == pytest.approx(whole.progress.best, rel=1e-6)
     embedder = elmo.load(tmp_path / "whole" / "model", device="cpu", softmax=True)
@@ -516,7 +516,7 @@ def test_a_loss_far_above_its_lowest_ends_the_run(
     assert len(losses) == 6
     assert losses[5] > min(losses) + 10
     assert str(error.value) == (
-        f"step 6: loss {losses[5]:.2f}, once {min(losses):.2f}: diverged; the last good checkpoint is "
+        f"step 6: diverged: loss {losses[5]:.2f}, the lowest was {min(losses):.2f}; the last good checkpoint is "
         f"{tmp_path / 'checkpoints' / 'step-00000002'}. Try a lower optimizer.learning_rate or optimizer.clip_norm"
     )
     assert saved_steps(tmp_path) == [1, 2, 3, 4, 5]
@@ -539,7 +539,7 @@ def test_the_lowest_loss_is_remembered_across_a_resume(text: Corpus, tmp_path: P
     again = Training(text, tmp_path, recipe(*changes, "steps=20"), resume=True, report=report)
     report.training = again
     assert again.progress.lowest == first.progress.lowest
-    with pytest.raises(ElmoError, match=r"^step 6: .* diverged; "):
+    with pytest.raises(ElmoError, match=r"^step 6: diverged: "):
         again.train()
 
 
@@ -607,7 +607,7 @@ def test_nothing_to_resume(text: Corpus, tmp_path: Path) -> None:
         ("model.lstm.n_layers=1", r"model\.lstm\.n_layers 2, not 1"),
         ("model.bidirectional=false", r"model\.bidirectional True, not False"),
         ("model.char_cnn.n_highway=2", r"model\.char_cnn\.n_highway 1, not 2"),
-        ("model.char_cnn=none", r"model\.char_cnn .*, not None, model\.n_words None, not 1"),
+        ("model.char_cnn=none", r"model\.char_cnn .*, not None"),
         ("seed=3", "seed 0, not 3"),
         ("batch.size=8", r"batch\.size 4, not 8"),
         ("batch.unroll=6", r"batch\.unroll 5, not 6"),
@@ -672,8 +672,9 @@ def test_a_damaged_checkpoint(text: Corpus, tmp_path: Path) -> None:
         content = (saved / name).read_bytes()
         for wrong in contents:
             (saved / name).write_bytes(wrong)
-            with pytest.raises(WeightsError, match=r"step-00000003: a damaged checkpoint \(.*\)\. Remove this fol"):
+            with pytest.raises(WeightsError, match=r"step-00000003: a damaged checkpoint \(.*\)\. Remove this") as e:
                 train(text, tmp_path, resume=True)
+            assert str(e.value).count("damaged checkpoint") == 1
         (saved / name).unlink()
         with pytest.raises(WeightsError, match=r"step-00000003: a damaged checkpoint \(.*\)\. Remove this folder; "):
             train(text, tmp_path, resume=True)
@@ -690,9 +691,7 @@ def test_a_corpus_smaller_than_a_batch(text: Corpus, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_batch_that_is_not_parts(text: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^batch\.size is 4, batch\.accumulate 3; expected equal parts$"):
-        recipe("batch.accumulate=3")
+def test_a_batch_that_processes_cannot_share(text: Corpus, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^batch\.size is 4; expected a multiple of 4 processes × 2 parts$"):
         Training(text, tmp_path / "run", recipe("batch.accumulate=2"), world=World(0, 4))
     assert not (tmp_path / "run").exists()

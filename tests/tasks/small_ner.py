@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from elmo.config import build, merged, settings
+from elmo.config import build, merged, parse_assignments
 from elmo.tasks.examples import Example, Splits
 from elmo.tasks.ner.data import Span
 from elmo.tasks.ner.model import TASK
@@ -75,4 +75,4 @@ def recipe(*assignments: str) -> Any:
         "inputs.elmo.dropout=0.1", "train.epochs=3", "train.batch_size=5", "train.device=cpu",
         "train.learning_rate=1e-2",
     ]  # fmt: skip
-    return build(TASK.config, merged(asdict(TASK.config()), settings([*small, *assignments])))
+    return build(TASK.config, merged(asdict(TASK.config()), parse_assignments([*small, *assignments])))

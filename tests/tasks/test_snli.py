@@ -14,7 +14,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from elmo.config import build, merged, settings
+from elmo.config import build, merged, parse_assignments
 from elmo.embed.embedder import load
 from elmo.errors import ConfigError, DataError
 from elmo.model.layers import Layers
@@ -221,7 +221,7 @@ def small(files: Path, placement: str, *assignments: str) -> SnliConfig:
         "projection=5", "feedforward=7", "dropout=0", "train.device=cpu", "train.learning_rate=0.01",
         "train.batch_size=3",
     ]  # fmt: skip
-    config: SnliConfig = build(SnliConfig, merged(asdict(SnliConfig()), settings([*sizes, *assignments])))
+    config: SnliConfig = build(SnliConfig, merged(asdict(SnliConfig()), parse_assignments([*sizes, *assignments])))
     return config
 
 
@@ -391,7 +391,7 @@ def test_the_defaults_are_the_papers() -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_a_dropout_that_is_no_share_is_refused(share: float) -> None:
-    with pytest.raises(ConfigError, match=f"dropout is {share}; expected 0 or more, and less than 1"):
+    with pytest.raises(ConfigError, match=rf"dropout is {share}; expected a number in \[0, 1\)"):
         SnliConfig(dropout=share)
 
 

@@ -198,7 +198,7 @@ def test_the_defaults_are_the_papers() -> None:
     [
         ({"hidden": 0}, "hidden is 0; expected 1 or more"),
         ({"maxout": 1}, "maxout is 1; expected 2 or more"),
-        ({"maxout_dropout": 1.0}, "maxout_dropout is 1.0; expected 0 or more, and less than 1"),
+        ({"maxout_dropout": 1.0}, "maxout_dropout is 1.0; expected a number in [0, 1)"),
     ],
 )
 def test_configs_that_make_no_sense_are_refused(values: dict[str, Any], message: str) -> None:

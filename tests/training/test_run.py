@@ -183,7 +183,7 @@ def test_a_record_of_something_else(text: str, tmp_path: Path) -> None:
 # Resuming
 
 
-def test_an_equal_request_is_resumed_and_free_fields_are_recorded(tmp_path: Path) -> None:
+def test_an_equal_request_is_resumed_and_fields_that_may_change_are_recorded(tmp_path: Path) -> None:
     run = begin(tmp_path)
     for step in (1, 2):
         run.log(step=step)

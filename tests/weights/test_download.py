@@ -162,7 +162,7 @@ def test_whole_download_is_recorded_and_reported(site: Site, target: Path) -> No
         "url": site.url,
         "mtime_ns": target.stat().st_mtime_ns,
     }
-    assert names(target) == {"", ".sha256.json", ".lock"}
+    assert names(target) == {"", ".sha256.json"}
     assert heard[0] == (0, len(BODY)) and heard[-1] == (len(BODY), len(BODY))
     assert heard == sorted(heard) and len(heard) > 10
 
@@ -209,7 +209,7 @@ def test_broken_off_for_good_keeps_the_part_for_the_next_call(
         f"{site.url}: the connection broke off at 30,000 of 100,000 bytes; 30,000 bytes are kept"
         f" and the same call resumes there, or put the file by hand at {target}"
     )
-    assert names(target) == {".part", ".part.json", ".lock"}
+    assert names(target) == {".part", ".part.json"}
     assert part(target).read_bytes() == BODY[:30_000]
     download(site.url, target)
     assert target.read_bytes() == BODY
@@ -298,7 +298,7 @@ def test_interruption_leaves_no_target_and_is_resumed(site: Site, target: Path) 
 
     with pytest.raises(KeyboardInterrupt):
         download(site.url, target, progress=interrupt)
-    assert names(target) == {".part", ".part.json", ".lock"}
+    assert names(target) == {".part", ".part.json"}
     kept = part(target).stat().st_size
     assert 40_000 <= kept < len(BODY)
     download(site.url, target)
@@ -416,7 +416,7 @@ def test_an_http_error_is_final(site: Site, target: Path, status: int, reason: s
     assert refusal(site.url, target) == (
         f"{site.url}: the server answered {status} {reason}; try again later, or put the file by hand at {target}"
     )
-    assert len(site.asked) == 1 and names(target) == {".lock"}
+    assert len(site.asked) == 1 and names(target) == set()
 
 
 def test_a_passing_http_error_is_tried_again(site: Site, target: Path) -> None:
@@ -511,7 +511,6 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 # Two at once
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no flock")
 def test_two_threads_download_once(site: Site, target: Path) -> None:
     site.hold.clear()
     threads = [threading.Thread(target=download, args=(site.url, target)) for _ in range(2)]
@@ -526,7 +525,6 @@ def test_two_threads_download_once(site: Site, target: Path) -> None:
     assert target.read_bytes() == BODY and len(site.asked) == 1
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no flock")
 def test_two_processes_download_once(site: Site, target: Path, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from elmo.weights.download import download;"

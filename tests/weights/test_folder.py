@@ -20,7 +20,7 @@ from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNNConfig
 from elmo.model.lstm import LSTMConfig, State
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights import bilm_tf, folder
+from elmo.weights import bilm_tf, folder, tensor_files
 from elmo.weights.folder import Pretrained
 from models import VARIANTS, assert_same_datasets, datasets, ids_of, published, random_sentences, small, write_published
 from reference_files import BILM_TF, reference
@@ -200,7 +200,8 @@ def test_integers_are_no_weights(written: Path, file: str, name: str, dtype: tor
         folder.read(written)
     kind = str(dtype).removeprefix("torch.")
     assert str(error.value) == (
-        f"{path}: {name!r} is of type {kind}; expected one of float16, bfloat16, float32, float64"
+        f"{path}: {name!r} is of type {kind}; expected one of float16, bfloat16, float32, float64, "
+        f"or int8 with its scales"
     )
 
 
@@ -243,7 +244,9 @@ def test_a_folder_that_exists_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("withheld", "of_folder", "of_files"), [(0o022, 0o755, 0o644), (0o077, 0o700, 0o600)])
-def test_others_may_read_what_the_umask_lets_them(tmp_path: Path, withheld: int, of_folder: int, of_files: int) -> None:
+def test_others_may_read_what_the_umask_lets_them(
+    tmp_path: Path, withheld: int, of_folder: int, of_files: int
+) -> None:
     before = os.umask(withheld)
     try:
         bilm, _ = small(tmp_path / "published", "two layers")
@@ -293,7 +296,7 @@ def test_nothing_half_written_is_left(
             raise error
         save_file(tensors, path, **rest)
 
-    monkeypatch.setattr(folder, "save_file", save)
+    monkeypatch.setattr(tensor_files, "save_file", save)
     with pytest.raises(DataError, match=message):
         folder.write(Pretrained(bilm, Vocabulary(WORDS), warm_state(bilm)), tmp_path / "to" / "model")
     assert list((tmp_path / "to").iterdir()) == []
@@ -306,7 +309,7 @@ def test_nothing_is_left_when_the_user_stops_it(tmp_path: Path, monkeypatch: pyt
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(folder, "save_file", stop)
+    monkeypatch.setattr(tensor_files, "save_file", stop)
     with pytest.raises(KeyboardInterrupt):
         folder.write(Pretrained(bilm), tmp_path / "to" / "model")
     assert list((tmp_path / "to").iterdir()) == []
@@ -322,7 +325,7 @@ def test_nothing_is_left_when_the_user_stops_it(tmp_path: Path, monkeypatch: pyt
         ("lstm.cell_clp", "unknown field 'lstm.cell_clp'; did you mean 'lstm.cell_clip'?"),
         ("lstm.projection", "unknown field 'lstm.projection'; did you mean 'lstm.projection_dim'?"),
         ("char_cnn.n_highways", "unknown field 'char_cnn.n_highways'; did you mean 'char_cnn.n_highway'?"),
-        ("hidden_size", "unknown field 'hidden_size'; known are lstm, char_cnn, n_words, n_softmax"),
+        ("hidden_size", "unknown field 'hidden_size'; expected one of lstm, char_cnn, n_words, n_softmax"),
     ],
 )
 def test_an_unknown_field_is_refused_with_the_nearest_name(written: Path, field: str, message: str) -> None:
@@ -340,7 +343,7 @@ def test_an_unknown_field_is_refused_with_the_nearest_name(written: Path, field:
         ({"n_words": 5}, "a biLM reads either characters (char_cnn) or words (n_words)"),
         ({"char_cnn": None}, "a biLM reads either characters (char_cnn) or words (n_words)"),
         ({"lstm": None}, "lstm is None; expected a table of its fields"),
-        ({"lstm.dim": "64"}, "lstm.dim is '64'; expected a whole number"),
+        ({"lstm.dim": "64"}, "lstm.dim is '64'; expected an integer"),
         ({"char_cnn.filters": [3]}, "char_cnn.filters[0] is 3; expected a list"),
         ({"char_cnn.filters": None}, "char_cnn.filters is None; expected a list"),
     ],

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 import socket
 import sys
 import threading
@@ -160,25 +159,6 @@ def test_the_addresses_are_those_of_the_authors_page() -> None:
     }
     assert {name: (model.options_url, model.weights_url) for name, model in PUBLISHED.items()} == expected
     assert all(model.name == name for name, model in PUBLISHED.items())
-
-
-def character_model_parameters(cell: int, projection: int, highways: int) -> int:
-    filters = [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]]
-    wide = sum(n for _, n in filters)
-    encoder = 261 * 16 + sum(width * 16 * n + n for width, n in filters)
-    encoder += highways * 2 * (wide * wide + wide) + wide * projection + projection
-    return encoder + 2 * 2 * (2 * projection * 4 * cell + 4 * cell + cell * projection)
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes"),
-    [("small", (1024, 128, 1)), ("medium", (2048, 256, 1)), ("original", (4096, 512, 2)), ("pubmed", (4096, 512, 2))],
-)
-def test_parameter_counts_follow_from_the_sizes(name: str, sizes: tuple[int, int, int]) -> None:
-    found = re.match(r"([\d,]+) parameters, three layers of (\d+)", PUBLISHED[name].description)
-    assert found is not None
-    assert int(found[1].replace(",", "")) == character_model_parameters(*sizes)
-    assert int(found[2]) == 2 * sizes[1]
 
 
 # fetch

@@ -1,25 +1,32 @@
-"""LAYERS OF A BATCH ─▶ ONE ARRAY PER SENTENCE: layers are chosen on the device, then brought to the host."""
+"""SENTENCES ─▶ ONE ARRAY EACH: the runner gives the layers of a batch; they are selected on the device, then copied."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from elmo.embed.selection import Array, Selection
+from elmo.embed.runner import Runner
+from elmo.embed.selection import Array, LayersArgument, Selection
+from elmo.embed.sentences import MAX_SENTENCE_TOKENS, Sentence, tokenised
+from elmo.embed.words import bounded
+from elmo.errors import ConfigError
 from elmo.model.packing import Packing
+
+STATES = ("fresh", "carried", "warm")
 
 
 class Staging:
-    """Pinned memory through which results come from a GPU, used again and again; a piece for each thread at work."""
+    """Pinned memory through which results are copied from a GPU. It is reused; each thread has its own piece."""
 
     def __init__(self) -> None:
         self._free: list[Tensor] = []
 
     @contextmanager
     def array(self, tensor: Tensor) -> Iterator[Array]:
-        """The tensor as an array, valid inside the context."""
+        """Return the tensor as an array, valid inside the context."""
         if tensor.device.type != "cuda":
             yield tensor.cpu().numpy()
             return
@@ -35,7 +42,7 @@ class Staging:
 
 
 class SentenceArrays:
-    """Makes the arrays that were asked for of a batch's layers."""
+    """Turns the layers of a batch into the arrays of its sentences."""
 
     def __init__(self, selection: Selection, staging: Staging) -> None:
         self.selection = selection
@@ -48,3 +55,37 @@ class SentenceArrays:
             return [chosen.numpy()]
         with self.staging.array(chosen) as array:
             return [np.take(array, rows, axis=-2) for rows in packing.of_sentences()]
+
+
+def embed_sentences(
+    runner: Runner,
+    sentences: Iterable[Sentence],
+    layers: LayersArgument = "all",
+    *,
+    dtype: str = "float32",
+    state: str = "fresh",
+    batch_tokens: int | None = None,
+    batch_size: int = 64,
+    max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
+    skip: int = 0,
+    staging: Staging | None = None,
+) -> Iterator[Array]:
+    """Check the arguments of `Embedder.embed`, and yield the array of each sentence after the first `skip`.
+
+    Skipped sentences are read as well, so that the others get, to the bit, what they get without `skip`: the same
+    batches, word cache and carried state.
+    """
+    if state not in STATES:
+        raise ConfigError(f"state is {state!r}; expected one of {', '.join(STATES)}")
+    if batch_size < 1:
+        raise ConfigError(f"batch_size is {batch_size}; expected 1 or more")
+    budget = runner.batch_tokens(batch_tokens)
+    config = runner.bilm.config
+    selection = Selection.parse(layers, config.n_layers, dtype)
+    read = SentenceArrays(selection, Staging() if staging is None else staging)
+    split = tokenised(sentences, max_sentence_tokens)
+    if state == "carried":
+        arrays = runner.carry(map(bounded, split), read, batch_size=batch_size, skip=skip)
+        return (np.ascontiguousarray(array[..., 1:-1, :]) for array in arrays)
+    empty, start = partial(selection.empty, config.n_layers, config.output_dim), partial(runner.after, state)
+    return runner.independent(split, read, start, batch_tokens=budget, empty=empty, skip=skip)

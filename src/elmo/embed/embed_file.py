@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from elmo.embed.arrays import embed_sentences
 from elmo.embed.embedder import load
 from elmo.embed.lines import tokens_of_lines
 from elmo.embed.pooling import pooling
@@ -16,7 +17,7 @@ from elmo.files import locked, refuse_existing
 from elmo.packaged import DEFAULT
 from elmo.text.reader import STDIN, Lines
 
-Progress = Callable[[int, int], None]
+EmbedProgress = Callable[[int, int], None]
 """Called with the number of tokens embedded by this call so far, and the bytes of the input up to there."""
 
 
@@ -46,7 +47,7 @@ def embed_file(
     precision: str = "float32",
     forget_sentences: bool = False,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: EmbedProgress | None = None,
 ) -> Embedded:
     """Embed a text file, one sentence per line, and write an HDF5, Parquet or npz file.
 
@@ -84,7 +85,8 @@ def embed_file(
         before = store.n_tokens
         sentences = _Sentences(lines, tokens_of_lines(lines, tokenized, max_sentence_tokens), store)
         try:
-            arrays = embedder.embed(
+            arrays = embed_sentences(
+                embedder.runner,
                 sentences,
                 layers,
                 dtype=dtype,

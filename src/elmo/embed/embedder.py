@@ -5,7 +5,6 @@ sentences, any number of them ─▶ one array (L+1, tokens, 2D) per sentence, i
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmo.embed.arrays import SentenceArrays, Staging
+from elmo.embed.arrays import Staging, embed_sentences
 from elmo.embed.language_model import LanguageModel, Scores, Substitute
 from elmo.embed.pooling import pooling as pooling_named
 from elmo.embed.runner import Runner
-from elmo.embed.selection import Array, LayersArgument, Selection
+from elmo.embed.selection import Array, LayersArgument
 from elmo.embed.sentences import MAX_SENTENCE_TOKENS, Sentence, tokenised
-from elmo.embed.words import WordCache, WordEncoder, bounded
+from elmo.embed.words import WordCache, WordEncoder
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
 from elmo.model.device import PRECISIONS, device_named
@@ -29,7 +28,6 @@ from elmo.text import tokens
 from elmo.weights import folder, source
 from elmo.weights.folder import Pretrained
 
-STATES = ("fresh", "carried", "warm")
 CACHE_BYTES = 64 << 20  # of word vectors
 
 
@@ -87,8 +85,9 @@ class Embedder:
         self.vocabulary = model.vocabulary
         self._cache_bytes = cache_bytes
         self._encoder = WordEncoder(model.bilm, model.vocabulary)
-        self._runner = Runner(model.bilm, self._encoder, cache_bytes, model.warm_state)
-        self._runner.carried = carried
+        # Public, for code that needs more than `embed` gives, such as `embed_file`.
+        self.runner = Runner(model.bilm, self._encoder, cache_bytes, model.warm_state)
+        self.runner.carried = carried
         self._staging = Staging()
 
     def __repr__(self) -> str:
@@ -100,8 +99,8 @@ class Embedder:
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy needs, also in another process: no locks, no cache."""
-        model = Pretrained(self.bilm, self.vocabulary, self._runner.warm_state())
-        return {"model": model, "cache_bytes": self._cache_bytes, "name": self.name, "carried": self._runner.carried}
+        model = Pretrained(self.bilm, self.vocabulary, self.runner.warm_state())
+        return {"model": model, "cache_bytes": self._cache_bytes, "name": self.name, "carried": self.runner.carried}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._begin(**state)
@@ -109,17 +108,17 @@ class Embedder:
     @property
     def bilm(self) -> BiLM:
         """The biLM itself, a PyTorch module."""
-        return self._runner.bilm
+        return self.runner.bilm
 
     @property
     def device(self) -> torch.device:
         """Where it computes."""
-        return self._runner.device
+        return self.runner.device
 
     @property
     def cache(self) -> WordCache:
         """The vectors of words that were read: `len(cache)` says how many, `cache.clear()` forgets them."""
-        return self._runner.words
+        return self.runner.words
 
     @property
     def dim(self) -> int:
@@ -134,7 +133,7 @@ class Embedder:
     def to(self, device: torch.device | str) -> "Embedder":
         """Move the model to a device, by its name or "auto"; the word cache starts empty there. Returns itself."""
         self.bilm.to(device_named(str(device)))
-        self._runner.forget_if_changed()
+        self.runner.forget_if_changed()
         return self
 
     def tokens(self, text: str) -> list[tokens.Token]:
@@ -150,7 +149,6 @@ class Embedder:
         state: str = "fresh",
         batch_tokens: int | None = None,
         batch_size: int = 64,
-        skip: int = 0,
         max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
     ) -> Iterator[Array]:
         """One array per sentence, in order: (L+1, tokens, 2D) for all layers, (tokens, 2D) for one.
@@ -164,23 +162,18 @@ class Embedder:
         `reset_state()`: what bilm-tf and AllenNLP do). The carried state belongs to the model: threads that carry it
         compute one batch after the other, each from where the last one ended, whichever thread that was. For
         independent streams, give each its own `Embedder(Pretrained(model.bilm))`: they share the weights.
-
-        The first `skip` sentences are read but not returned: a run that continues another gives, to the bit, what that
-        one would have given.
         """
-        if state not in STATES:
-            raise ConfigError(f"state is {state!r}; expected one of {', '.join(STATES)}")
-        if batch_size < 1:
-            raise ConfigError(f"batch_size is {batch_size}; expected 1 or more")
-        budget = self._runner.batch_tokens(batch_tokens)
-        selection = Selection.parse(layers, self.n_layers, dtype)
-        read = SentenceArrays(selection, self._staging)
-        split = tokenised(sentences, max_sentence_tokens)
-        if state == "carried":
-            arrays = self._runner.carry(map(bounded, split), read, batch_size=batch_size, skip=skip)
-            return (np.ascontiguousarray(array[..., 1:-1, :]) for array in arrays)
-        empty, start = partial(selection.empty, self.n_layers, self.dim), partial(self._runner.after, state)
-        return self._runner.independent(split, read, start, batch_tokens=budget, empty=empty, skip=skip)
+        return embed_sentences(
+            self.runner,
+            sentences,
+            layers,
+            dtype=dtype,
+            state=state,
+            batch_tokens=batch_tokens,
+            batch_size=batch_size,
+            max_sentence_tokens=max_sentence_tokens,
+            staging=self._staging,
+        )
 
     def encode(
         self,
@@ -228,10 +221,10 @@ class Embedder:
 
         Every sentence is scored alone, from the state "fresh" or "warm".
         """
-        model = LanguageModel(self._runner, self.vocabulary)
+        model = LanguageModel(self.runner, self.vocabulary)
         if state not in ("fresh", "warm"):
             raise ConfigError(f"state is {state!r}; every sentence is scored alone: expected fresh or warm")
-        budget = self._runner.batch_tokens(batch_tokens)
+        budget = self.runner.batch_tokens(batch_tokens)
         return model.score_all(tokenised(sentences, max_sentence_tokens), state, budget)
 
     def substitutes(self, sentence: Sentence, i: int, n: int = 10) -> list[Substitute]:
@@ -239,7 +232,7 @@ class Embedder:
 
         p(w) ∝ p(w | what is before token i) · p(w | what is after it) / p(w): the word that stands there has no say.
         """
-        return LanguageModel(self._runner, self.vocabulary).substitutes(next(tokenised([sentence])), i, n)
+        return LanguageModel(self.runner, self.vocabulary).substitutes(next(tokenised([sentence])), i, n)
 
     def fingerprint(self) -> str:
         """What tells this model from another: short, and the same for the same numbers wherever they were read from."""
@@ -257,11 +250,11 @@ class Embedder:
 
     def reset_state(self) -> None:
         """Forget what `state="carried"` has read."""
-        self._runner.reset_carried()
+        self.runner.reset_carried()
 
     def warm_state(self) -> State:
         """Where `state="warm"` starts: the model's stored state, or the one after a fixed text; (L, 2, 1, ·)."""
-        return self._runner.before("warm")
+        return self.runner.before("warm")
 
     def save(self, path: str | Path, dtype: torch.dtype | None = None) -> None:
         """Write a model folder, the warm state in it; `torch.float16` halves its size."""

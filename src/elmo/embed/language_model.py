@@ -71,10 +71,10 @@ class Scores:
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean loss of all predictions: the geometric mean of both directions."""
-        if self.backward_total is None:
+        """The mean of the forward and the backward perplexity, as in the paper and in `elmo perplexity`."""
+        if self.backward_perplexity is None:
             return self.forward_perplexity
-        return perplexity(self.forward_total + self.backward_total, 2 * (len(self.tokens) + 1))
+        return (self.forward_perplexity + self.backward_perplexity) / 2
 
 
 class Substitute(NamedTuple):

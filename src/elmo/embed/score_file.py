@@ -44,10 +44,11 @@ class Totals:
         if not self.sentences:
             return counted
         n = self.tokens + self.sentences
-        shown = f"{perplexity(self.forward, n):.2f}"
+        forward = perplexity(self.forward, n)
+        shown = f"{forward:.2f}"
         if self.bidirectional:
-            both, backward = perplexity(self.forward + self.backward, 2 * n), perplexity(self.backward, n)
-            shown = f"{both:.2f} (forward {shown}, backward {backward:.2f})"
+            backward = perplexity(self.backward, n)
+            shown = f"{(forward + backward) / 2:.2f} (forward {forward:.2f}, backward {backward:.2f})"
         return f"{counted}, {self.unknown / max(self.tokens, 1):.2%} unknown; perplexity {shown}"
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from elmo.embed.selection import Array
 from elmo.errors import ConfigError, DataError, ElmoError
-from elmo.files import new_hdf5, refuse_existing, replacing, write_error
+from elmo.files import new_hdf5, refuse_existing, replacing, write_array, write_error
 
 SEGMENT_BYTES = 32 << 20  # what is in memory at most
 SEGMENT_SECONDS = 5.0  # what kill -9 can lose, besides what is being computed
@@ -104,10 +104,7 @@ class Store:
         first = self._pending[0][0]
         arrays = [array for _, _, array in self._pending]
         values = np.stack(arrays) if self.pooled else np.concatenate(arrays, axis=-2)
-        with replacing(self.part / f"{first}.npy") as path, path.open("wb") as file:
-            # Not np.save: on a full disk it loses the reason.
-            np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
-            file.write(values.data)
+        write_array(self.part / f"{first}.npy", values)
         with replacing(self.part / f"{first}.json") as path:
             path.write_text(json.dumps([tokens for _, tokens, _ in self._pending]), encoding="utf-8")
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from elmo.errors import ConfigError
 from elmo.model.checks import check_integer
-from elmo.model.kernels import triton_computes
+from elmo.model.kernels import LSTMLayer, triton_computes
 from elmo.model.kernels.lstm_inference import lstm_inference
 from elmo.model.kernels.lstm_training import lstm_training
 
@@ -80,6 +80,19 @@ class ProjectedLSTM(nn.Module):
             limit = (6.0 / sum(self.weight_projection.shape[1:])) ** 0.5
             self.weight_projection.uniform_(-limit, limit)
 
+    @property
+    def layer(self) -> LSTMLayer:
+        """The weights and settings, as the kernels take them."""
+        return LSTMLayer(
+            self.weight_input,
+            self.weight_hidden,
+            self.bias,
+            self.weight_projection,
+            FORGET_BIAS,
+            self.config.cell_clip,
+            self.config.proj_clip,
+        )
+
     def forward(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:
         """Run over packed inputs, `rows[t]` of them at step t; a sentence that has ended keeps its state."""
         if self.reference:
@@ -90,11 +103,7 @@ class ProjectedLSTM(nn.Module):
             lstm = lstm_training
         else:
             lstm = lstm_inference
-        outputs, h, c = lstm(
-            inputs, rows, state.h, state.c,
-            self.weight_input, self.weight_hidden, self.bias, self.weight_projection,
-            FORGET_BIAS, self.config.cell_clip, self.config.proj_clip,
-        )  # fmt: skip
+        outputs, h, c = lstm(inputs, rows, state.h, state.c, self.layer)
         return outputs, State(h, c)
 
     def forward_reference(self, inputs: Tensor, rows: Sequence[int], state: State) -> tuple[Tensor, State]:

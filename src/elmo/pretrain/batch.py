@@ -1,6 +1,6 @@
-"""WINDOW ─▶ BATCH: which distinct words a step reads, predicts and contrasts; NumPy only, prepared while the last runs.
+"""WINDOW ─▶ BATCH: the distinct words of a step, its targets and negatives, prepared in another thread with NumPy.
 
-word rows (S, B, T + 1) ─▶ distinct words and their characters, places (S, N) of inputs and targets, N = T·B time-major
+word rows (S, B, T + 1) ─▶ distinct words and their characters; indices (S, N) of inputs and targets, N = T·B time-major
 """
 
 from collections.abc import Callable, Generator
@@ -19,32 +19,32 @@ from elmo.pretrain.sampler import NEGATIVES, Draw, LogUniform
 from elmo.pretrain.streams import Streams
 from elmo.text.vocabulary import Vocabulary
 
-AHEAD, AHEAD_OF_GPU = 8, 128  # batches that are prepared before they are asked for: a GPU does not wait for a shuffle
-FREQUENT = 100_000  # words whose spelling is kept at hand: the table begins with the most frequent ones
+AHEAD, AHEAD_OF_GPU = 8, 128  # batches prepared in advance: a GPU must not wait while a shard is shuffled
+FREQUENT = 100_000  # words whose characters are cached: the table begins with the most frequent words
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One step's ids. `predicted` is what the softmax is computed on: all words, or targets and negatives."""
+    """The ids of one step. The softmax is computed over `predicted`: targets and negatives, or all words."""
 
-    spelled: Tensor  # (U, C) character ids of the distinct words, or (U,) ids in a word table
-    inputs: Tensor  # (S, N) places in `spelled`
-    targets: Tensor  # (S, N) places in `predicted`
-    predicted: Tensor | None = None  # (P,) rows of the vocabulary; none is all of them
-    negatives: Tensor | None = None  # (S, K) places in `predicted`
+    words: Tensor  # (U, C) character ids of the distinct words, or (U,) ids in a word table
+    inputs: Tensor  # (S, N) rows of `words`
+    targets: Tensor  # (S, N) rows of `predicted`
+    predicted: Tensor | None = None  # (P,) rows of the vocabulary; None means all
+    negatives: Tensor | None = None  # (S, K) rows of `predicted`
     log_q: Tensor | None = None  # (S, P)
-    filled: int = 0  # how many of `predicted`, at its end, are there for a round number only
+    filled: int = 0  # padding rows at the end of `predicted`
 
     def pinned(self) -> "Batch":
-        """The same in memory that a device copies from by itself."""
+        """Copy the batch to pinned memory, from which a device copies asynchronously."""
         return self._each(pinned)
 
     def to(self, device: torch.device, copy: bool = False) -> "Batch":
-        """The same on a device; of a pinned one, without waiting."""
+        """Copy the batch to a device; without waiting if it is pinned."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=True, copy=copy))
 
     def copy_(self, other: "Batch") -> None:
-        """Become another of the same sizes, `filled` apart."""
+        """Overwrite the tensors with those of another batch of the same sizes; `filled` stays."""
         for own, new in zip(vars(self).values(), vars(other).values(), strict=True):
             if isinstance(own, Tensor):
                 own.copy_(new, non_blocking=True)
@@ -55,7 +55,7 @@ class Batch:
 
 
 class Batches:
-    """Makes the batches of a corpus for a model with this vocabulary."""
+    """Prepares the batches of a corpus for a model with this vocabulary."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Batches:
         accumulate: int = 1,
         round_to: int = 1,
     ) -> None:
-        """`round_to`: distinct words are filled up to a multiple of so many, so that few sizes occur."""
+        """`round_to`: the number of distinct words is padded to a multiple of this, so that few sizes occur."""
         self._words = corpus.words
         self._streams = streams
         self._sampler = LogUniform(len(vocabulary))
@@ -77,13 +77,13 @@ class Batches:
         self._max_characters = max_characters
         if max_characters is not None:
             frequent = np.arange(min(FREQUENT, len(self._words)))
-            self._spelled_frequent = self._words.characters(frequent, max_characters)
+            self._frequent_characters = self._words.characters(frequent, max_characters)
         self._negatives = negatives
         self._round_to = round_to
         self._parts = np.array_split(np.arange(len(streams.own)), accumulate)
 
     def from_step(self, first: int, last: int, pinned: bool = False) -> Generator[list[Batch]]:
-        """The batches of steps `first` to `last`, each in its parts, prepared ahead by another thread."""
+        """Yield the batches of steps `first` to `last`, each as a list of parts, prepared ahead by another thread."""
 
         def prepared(step: int) -> list[Batch]:
             return [batch.pinned() if pinned else batch for batch in self.of_step(step)]
@@ -102,10 +102,10 @@ class Batches:
                     future.cancel()
 
     def of_step(self, step: int) -> list[Batch]:
-        """The batch of one step: a function of the seed and the step alone."""
+        """Prepare the batch of one step; it depends only on the seed and the step."""
         window = self._streams.window(step)
         draws = []
-        if self._negatives is not None:  # one draw per direction, the same for every process and part
+        if self._negatives is not None:  # one draw per direction, the same in all processes and parts
             for direction in range(len(window)):
                 rng = np.random.default_rng([self._streams.seed, NEGATIVES, step, direction])
                 draws.append(self._sampler.draw(rng, self._negatives))
@@ -114,33 +114,33 @@ class Batches:
     def _part(self, window: Rows, draws: list[Draw]) -> Batch:
         words, inputs = self._distinct_words(_time_major(window[:, :, :-1]))
         targets = self._targets[_time_major(window[:, :, 1:])]
-        spelled = torch.from_numpy(self._filled(self._spelled(words)))
+        ids = torch.from_numpy(self._filled(self._word_ids(words)))
         if not draws:
-            return Batch(spelled, torch.from_numpy(inputs), torch.from_numpy(targets.astype(np.int64)))
+            return Batch(ids, torch.from_numpy(inputs), torch.from_numpy(targets.astype(np.int64)))
         distinct, places = self._distinct_targets(targets, *(draw.words for draw in draws))
         predicted = self._filled(distinct)
         negatives = np.stack([self._distinct_targets.places(draw.words) for draw in draws])
         log_q = np.stack([self._sampler.log_expected_count(predicted, draw.tries) for draw in draws])
         return Batch(
-            spelled, torch.from_numpy(inputs), torch.from_numpy(places), torch.from_numpy(predicted),
+            ids, torch.from_numpy(inputs), torch.from_numpy(places), torch.from_numpy(predicted),
             torch.from_numpy(negatives), torch.from_numpy(log_q), filled=len(predicted) - len(distinct),
         )  # fmt: skip
 
     def _filled(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Up to a round number, by the first again."""
+        """Pad to a multiple of `round_to` by repeating the first row."""
         return np.concatenate([rows, np.repeat(rows[:1], -len(rows) % self._round_to, axis=0)])
 
-    def _spelled(self, words: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Character ids of rising rows of the words' table; or what a model without characters reads."""
+    def _word_ids(self, words: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Return the character ids of words, given by ascending rows; or word ids if the model reads no characters."""
         if self._max_characters is None:
             return self._targets[words].astype(np.int64) + 1  # row 0 of the table is no token
-        n_frequent = int(np.searchsorted(words, len(self._spelled_frequent)))
+        n_frequent = int(np.searchsorted(words, len(self._frequent_characters)))
         rare = self._words.characters(words[n_frequent:], self._max_characters)
-        return np.concatenate([self._spelled_frequent[words[:n_frequent]], rare])
+        return np.concatenate([self._frequent_characters[words[:n_frequent]], rare])
 
 
 class _Distinct:
-    """Finds distinct numbers through a table of all possible ones: no sorting."""
+    """Finds distinct integers with a table of all possible ones, without sorting."""
 
     def __init__(self, size: int) -> None:
         self._place = np.zeros(size, dtype=np.int64)
@@ -148,7 +148,7 @@ class _Distinct:
     def __call__(
         self, numbers: npt.NDArray[Any], *others: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The distinct ones of all arrays, rising, and the places of the first array's among them."""
+        """Return the distinct integers of all arrays, ascending, and the places of the first array's among them."""
         seen = np.zeros(len(self._place), dtype=np.bool_)
         for some in (numbers, *others):
             seen[some] = True
@@ -157,11 +157,11 @@ class _Distinct:
         return distinct, self.places(numbers)
 
     def places(self, numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Places among the distinct numbers found last."""
+        """Return the places among the distinct integers of the last call."""
         places: npt.NDArray[np.int64] = self._place[numbers]
         return places
 
 
 def _time_major(window: Rows) -> Rows:
-    """(S, B, T) ─▶ (S, T·B): all rows' first token, all rows' second, …"""
+    """(S, B, T) ─▶ (S, T·B): the first token of all rows, the second of all rows, …"""
     return window.transpose(0, 2, 1).reshape(len(window), -1)

@@ -1,9 +1,9 @@
-"""CORPUS FOLDER ─▶ WORD ROWS: what `elmo prepare` wrote, memory-mapped; training reads no text.
+"""CORPUS FOLDER ─▶ WORD ROWS: the files that `elmo prepare` wrote, memory-mapped. Training reads no text.
 
-corpus.json        what is in it: counts, shards and their checksums
-words.txt          every distinct word, one a line: `<S>`, `</S>`, `<UNK>`, then by falling count
-vocabulary.txt     its first V lines: the words the language model predicts
-train-00000.npy    rows of words.txt, each sentence as `<S>` words… `</S>`; heldout-00000.npy likewise
+    corpus.json        counts, shards and their checksums
+    words.txt          all distinct words, one per line: `<S>`, `</S>`, `<UNK>`, then by descending count
+    vocabulary.txt     the first V lines of it: the words that the language model predicts
+    train-00000.npy    rows of words.txt, each sentence as `<S>` words… `</S>`; heldout-00000.npy likewise
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from elmo.text.vocabulary import Vocabulary
 
 FORMAT = 1
 MANIFEST, WORDS, VOCABULARY = "corpus.json", "words.txt", "vocabulary.txt"
-BEGIN, END, UNKNOWN_ROW = 0, 1, 2  # rows of words.txt
+BEGIN, END, UNKNOWN_ROW = 0, 1, 2  # rows of words.txt; BEGIN and END stand around sentences, and nowhere else
 
 Rows = npt.NDArray[np.uint32]
 
@@ -34,7 +34,7 @@ class Shard:
     """A file of word rows."""
 
     file: str
-    tokens: int  # without the boundaries
+    tokens: int  # not counting the boundaries
     sentences: int
     crc32: int
 
@@ -43,7 +43,7 @@ class Shard:
 
 
 class Words:
-    """The distinct words of a corpus, read from the disk as they are asked for."""
+    """The distinct words of a corpus, read from disk on demand."""
 
     def __init__(self, path: Path) -> None:
         self._bytes: npt.NDArray[np.uint8] = np.memmap(path, dtype=np.uint8, mode="r")
@@ -59,14 +59,14 @@ class Words:
         return self._bytes[start : start + int(self._lengths[row])].tobytes().decode("utf-8")
 
     def begin_with(self, lines: bytes) -> bool:
-        """Whether these are the first words, one a line."""
+        """Return whether the file begins with these lines."""
         return self._bytes[: len(lines)].tobytes() == lines
 
     def __iter__(self) -> Iterator[str]:
         return (self[row] for row in range(len(self)))
 
     def characters(self, rows: npt.NDArray[Any], max_characters: int) -> npt.NDArray[np.int16]:
-        """Character ids of these words, (N, C): what `text.characters.word_ids` gives for their spelling."""
+        """Return the character ids of words, (N, C): the same as `text.characters.word_ids` of their strings."""
         ids = word_ids_from_bytes(self._bytes, self._starts[rows], self._lengths[rows], max_characters)
         for boundary in (BEGIN, END):
             ids[rows == boundary] = word_ids([self[boundary]], max_characters)[0]
@@ -101,19 +101,19 @@ class Corpus:
 
     @cached_property
     def words(self) -> Words:
-        """Every distinct word."""
+        """All distinct words."""
         path = self._existing(WORDS)
         words = Words(path) if path.stat().st_size else ()
         if not isinstance(words, Words) or len(words) != self.manifest["words"]:
             raise DataError(
-                f"{self.folder / WORDS}: {len(words)} words, {self.manifest['words']} when it was prepared; "
-                f"the file has changed. Prepare the text again"
+                f"{self.folder / WORDS}: {len(words)} words; expected {self.manifest['words']}, as many as were "
+                f"prepared. Prepare the text again"
             )
         return words
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words that are predicted: the head of the table of all words."""
+        """The words that the language model predicts: the first part of the table of all words."""
         path = self._existing(VOCABULARY)
         if not self.words.begin_with(path.read_bytes()):
             raise DataError(f"{path}: not the first lines of {WORDS}; it has changed. Prepare the text again")
@@ -121,11 +121,11 @@ class Corpus:
 
     @cached_property
     def digest(self) -> str:
-        """What tells this corpus from another: its manifest holds every shard's checksum."""
+        """A hash of the content: the manifest contains the checksum of every shard."""
         return hashlib.sha256(json.dumps(self.manifest, sort_keys=True).encode()).hexdigest()[:16]
 
     def rows(self, shard: Shard) -> Rows:
-        """A shard's word rows, memory-mapped, checked against what was prepared."""
+        """Open a shard's word rows, memory-mapped, and compare them with their checksum."""
         path = self._existing(shard.file)
         try:
             rows: Rows = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -136,8 +136,8 @@ class Corpus:
         return rows
 
     def targets(self, vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
-        """For every distinct word its row in a vocabulary, `<UNK>`'s for an unknown one: (W,)."""
-        if vocabulary.words == self.vocabulary.words:  # the usual case: the vocabulary is the head of the table
+        """Return the row of every distinct word in a vocabulary, (W,); unknown words have the row of `<UNK>`."""
+        if vocabulary.words == self.vocabulary.words:  # the usual case: the vocabulary is the first part of the table
             rows = np.arange(len(self.words), dtype=np.int32)
             rows[len(vocabulary) :] = UNKNOWN_ROW
             return rows
@@ -146,12 +146,12 @@ class Corpus:
     def _existing(self, name: str) -> Path:
         path = self.folder / name
         if not path.is_file():
-            raise DataError(f"{path}: missing; it was there when the corpus was prepared. Prepare the text again")
+            raise DataError(f"{path}: not found, though it is part of the corpus. Prepare the text again")
         return path
 
 
 def sentences_in(text: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where each sentence starts in a text, and how long it is, boundaries included."""
+    """Return the start of each sentence in a text, and its length including the boundaries."""
     starts = np.flatnonzero(text == BEGIN)
     return starts, np.diff(starts, append=len(text))
 
@@ -159,7 +159,7 @@ def sentences_in(text: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int6
 def end_to_end(
     text: Rows, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], reverse: bool = False
 ) -> Rows:
-    """The sentences that stand at these places of a text, one after another; each read from its end if `reverse`."""
+    """Copy the sentences with these starts and lengths one after another; each in reverse order if `reverse`."""
     offsets = np.cumsum(lengths) - lengths
     token = np.arange(int(lengths.sum()))
     if reverse:

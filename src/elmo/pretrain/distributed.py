@@ -1,9 +1,9 @@
-"""MANY PROCESSES: each reads its own rows of text; gradients are summed, a large table's only where it was touched.
+"""MANY PROCESSES: each reads its own rows of text, and gradients are summed; of large tables only the rows in use.
 
     torchrun --nproc-per-node 8 -m elmo pretrain CORPUS OUT …
 
-The union of the touched rows grows like a text's vocabulary, far slower than its length, so what is exchanged for a
-softmax of 793,471 words stays of the size of the LSTMs' own gradient: see docs/scaling.md.
+The number of distinct rows grows like the vocabulary of a text, much more slowly than its length. So the data exchanged
+for a softmax of 793,471 words stays about as large as the gradient of the LSTMs: see docs/scaling.md.
 """
 
 import os
@@ -24,12 +24,12 @@ class World:
     size: int = 1
 
     def rows(self, batch: int) -> range:
-        """This process's rows of a batch."""
+        """Return this process's rows of a batch."""
         each = batch // self.size
         return range(self.rank * each, (self.rank + 1) * each)
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
-        """Sum each tensor over all processes, in place: as one message."""
+        """Sum each tensor over all processes, in place, with one message."""
         if self.size == 1 or not tensors:
             return
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
@@ -38,7 +38,7 @@ class World:
             tensor.copy_(part.view_as(tensor))
 
     def sum_rows(self, rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of a table and their gradients ─▶ each row of any process once, rising, and the sum of its gradients."""
+        """Sum gradients of table rows over all processes; returns the distinct rows, ascending, and their sums."""
         union = torch.unique(torch.cat(self.gather(rows)))
         total = values.new_zeros(len(union), *values.shape[1:])
         total.index_add_(0, torch.searchsorted(union, rows), values)
@@ -46,7 +46,7 @@ class World:
         return union, total
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """Every process's tensor; the first axis may differ."""
+        """Return the tensors of all processes; they may differ in the length of the first axis."""
         if self.size == 1:
             return [tensor]
         length = torch.tensor([len(tensor)], device=tensor.device)
@@ -60,7 +60,7 @@ class World:
         return [one[: int(length)] for one, length in zip(every, lengths, strict=True)]
 
     def any(self, flag: bool, device: torch.device) -> bool:
-        """Whether the flag is set in any process."""
+        """Return whether the flag is set in any process."""
         if self.size == 1:
             return flag
         flags = torch.tensor([float(flag)], device=device)
@@ -68,14 +68,14 @@ class World:
         return bool(flags.item())
 
     def barrier(self) -> None:
-        """Wait for the others."""
+        """Wait for the other processes."""
         if self.size > 1:
             dist.barrier()
 
 
 @contextmanager
 def joined() -> Iterator[World]:
-    """The processes that torchrun started, or this one alone."""
+    """Join the processes that torchrun started; without torchrun there is only this one."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield World()

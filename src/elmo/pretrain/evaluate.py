@@ -1,6 +1,6 @@
 """TEXT ─▶ PERPLEXITY: the full softmax over every held-out token, in both directions (paper, section 3.4).
 
-Counted are a sentence's words and the boundary that ends it, n + 1 of n words, as language models are usually scored.
+A sentence of n words has n + 1 predictions: its words and the boundary that ends it, as is usual for language models.
 bilm-tf also counts the boundary that begins the next sentence, which is always right: `as_bilm_tf` is that figure.
 """
 
@@ -19,30 +19,30 @@ from elmo.pretrain.corpus import BEGIN, Corpus, Rows, Shard, end_to_end, sentenc
 from elmo.pretrain.distributed import World
 from elmo.text.vocabulary import UNKNOWN, Vocabulary
 
-ROWS = 32  # of text, read side by side; the state begins anew at each, so the figure is of so many on every device
-SENTENCES = 256  # read side by side where each begins anew
-STEPS = 64  # tokens of each that are computed together
+ROWS = 32  # of text, read in parallel; each starts from zeros, so the number is the same on every device
+SENTENCES = 256  # read in parallel if each starts from zeros
+STEPS = 64  # tokens of each row that are computed together
 WORDS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """How well a model predicts a text."""
+    """The perplexity of a model on a text: of each direction exp(mean loss)."""
 
     forward: float
-    backward: float | None  # none of a model of one direction
+    backward: float | None  # None for a model of one direction
     as_bilm_tf: float
-    tokens: int  # that were predicted in each direction
+    tokens: int  # predictions in each direction
     unknown: float  # the share of them that is not in the vocabulary
 
     @property
     def mean(self) -> float:
-        """The mean of both directions: the paper's figure."""
+        """The mean of both directions, as in the paper. "Perplexity" alone always means this one."""
         return self.forward if self.backward is None else (self.forward + self.backward) / 2
 
     @property
-    def geometric(self) -> float:
-        """exp of the mean loss."""
+    def geometric_mean(self) -> float:
+        """The geometric mean of both directions: exp of the mean loss."""
         return self.forward if self.backward is None else math.sqrt(self.forward * self.backward)
 
 
@@ -57,9 +57,9 @@ def perplexity(
     carried: bool = True,
     world: World | None = None,
 ) -> Perplexity:
-    """Score a corpus's shards, or about their first `tokens` tokens.
+    """Compute the perplexity of a corpus's shards, or of about their first `tokens` tokens.
 
-    State is carried from sentence to sentence as in training, or each sentence starts afresh.
+    The LSTM state is carried from sentence to sentence, as in training; or else each sentence starts from zeros.
     """
     world = world or World()
     device = next(bilm.lstms.parameters()).device
@@ -86,14 +86,14 @@ def perplexity(
 
 @dataclass(frozen=True)
 class _Row:
-    """Sentences one after another, as each direction reads them."""
+    """Consecutive sentences, in the order in which each direction reads them."""
 
-    ways: tuple[Rows, Rows]
+    directions: tuple[Rows, Rows]
     begins: npt.NDArray[np.bool_]  # where a sentence begins
 
 
 def _texts(corpus: Corpus, shards: Sequence[Shard], tokens: int | None) -> Iterator[Rows]:
-    """The word rows of each shard, up to a number of tokens, cut at the end of a sentence."""
+    """Yield the word rows of each shard, up to a number of tokens, cut at the end of a sentence."""
     left = tokens if tokens is not None else sum(len(shard) for shard in shards)
     for shard in shards:
         if left <= 0:
@@ -106,11 +106,11 @@ def _texts(corpus: Corpus, shards: Sequence[Shard], tokens: int | None) -> Itera
 
 
 def _rows_of(text: Rows, carried: bool) -> list[list[_Row]]:
-    """Groups of rows that are computed together, longest first in each."""
+    """Cut a text into rows; returns groups that are computed together, the longest row first in each."""
     begins = text == BEGIN
     starts, lengths = sentences_in(text)
     backward = end_to_end(text, starts, lengths, reverse=True)
-    if carried:  # rows of whole sentences, of about equal length
+    if carried:  # rows of complete sentences, of about equal length
         wanted = np.linspace(0, len(text), min(ROWS, len(starts)) + 1)[1:-1]
         cuts = np.unique(np.append(0, starts[np.searchsorted(starts, wanted, side="right") - 1]))
     else:
@@ -124,7 +124,7 @@ def _rows_of(text: Rows, carried: bool) -> list[list[_Row]]:
 
 
 class _Encoded:
-    """The token vectors of a text's distinct words, computed once."""
+    """The token vectors of the distinct words of a text, computed once."""
 
     def __init__(self, bilm: BiLM, corpus: Corpus, text: Rows, targets: Tensor) -> None:
         words = np.unique(text)
@@ -142,12 +142,12 @@ class _Encoded:
         self._vectors = torch.cat(parts)
 
     def __call__(self, words: Tensor) -> Tensor:
-        """Rows of the corpus's words ─▶ their vectors (…, D)."""
+        """Look up the vectors (…, D) of rows of words.txt."""
         return self._vectors[self._places[words]]
 
 
 def _score(bilm: BiLM, rows: list[_Row], encode: _Encoded, targets: Tensor, unknown: int) -> Tensor:
-    """Sums (S, 2, 3) over counted and over certain tokens: log p, how many, how many unknown."""
+    """Sum log p, tokens and unknown tokens: (S, 2, 3), separately for counted tokens and for certain boundaries."""
     directions, device = bilm.config.directions, targets.device
     lengths = np.array([len(row.begins) for row in rows])
     words = np.zeros((directions, len(rows), lengths[0]), dtype=np.int64)
@@ -155,12 +155,12 @@ def _score(bilm: BiLM, rows: list[_Row], encode: _Encoded, targets: Tensor, unkn
     for k, row in enumerate(rows):
         begins[k, : lengths[k]] = row.begins
         for direction in range(directions):
-            words[direction, k, : lengths[k]] = row.ways[direction]
+            words[direction, k, : lengths[k]] = row.directions[direction]
     text, certain = torch.from_numpy(words).to(device), torch.from_numpy(begins).to(device)
     state = bilm.zero_state(len(rows))
     sums = torch.zeros(directions, 2, 3, dtype=torch.float64, device=device)
     for first in range(0, int(lengths[0]) - 1, STEPS):
-        # Active at a step: the rows that have a next token.
+        # At each step the rows are active that have a next token.
         active = [int((lengths > t + 1).sum()) for t in range(first, min(first + STEPS, int(lengths[0]) - 1))]
         read = torch.cat([text[:, :n, first + t] for t, n in enumerate(active)], dim=1)
         predicted = targets[torch.cat([text[:, :n, first + t + 1] for t, n in enumerate(active)], dim=1)]

@@ -1,7 +1,7 @@
 """A MODEL + A DOMAIN'S TEXT ─▶ A MODEL OF THE DOMAIN (paper, section 3.4 and appendix A.1).
 
-A model with its softmax is trained further. Published HDF5 files have none: a new one, over the domain's vocabulary,
-is trained first with the biLM frozen, so that its first, random gradients do not damage the biLM; then both.
+A model with a softmax is trained further. Published HDF5 files have none: then a new softmax, over the vocabulary of
+the domain, is first trained with the biLM frozen, so that random gradients do not damage it; then both are trained.
 """
 
 import threading
@@ -21,12 +21,12 @@ from elmo.training.run import MODEL, RECORD, Run
 from elmo.weights import folder
 from elmo.weights.folder import Pretrained
 
-SOFTMAX = "softmax"  # the run that trains a new softmax, inside the run's folder
+SOFTMAX = "softmax"  # the folder, inside the run's, of the run that trains a new softmax
 
 
 @dataclass(frozen=True)
 class Change:
-    """Held-out perplexity before and after."""
+    """Held-out perplexity before and after fine-tuning."""
 
     before: Perplexity
     after: Perplexity
@@ -44,9 +44,9 @@ def finetune(
     world: World | None = None,
     report: Report | None = None,
 ) -> Change | None:
-    """Train a model further; None if `stop` ended it early. OUT/model is the result."""
+    """Train a model further; the result is OUT/model. Returns None if `stop` ended it early."""
     if not corpus.heldout:
-        raise DataError(f"{corpus.folder}: nothing is held out; prepare it with --heldout to see what is gained")
+        raise DataError(f"{corpus.folder}: nothing is held out; prepare it with --heldout to measure the improvement")
     first = out / SOFTMAX
     if resume and not (first / RECORD).exists():
         Run(out).refuse_nothing()
@@ -67,7 +67,7 @@ def finetune(
                 return None
         model = folder.read(first / MODEL, softmax=True)
     if model.vocabulary is None:
-        raise WeightsError("the model has a softmax but no vocabulary.txt; its words are needed to train it further")
+        raise WeightsError("the model has a softmax but no vocabulary.txt; expected one, to train it further")
     training = Training(
         corpus, out, config,
         resume=resume and (out / RECORD).exists(), start=model, ignore_memory=ignore_memory, world=world, report=report,
@@ -82,13 +82,13 @@ def finetune(
 
 
 def steps_saved(out: Path) -> int:
-    """The steps that the last checkpoint of an interrupted run has done, in the stage it was in."""
+    """Return the step of the last checkpoint of an interrupted run, in the stage it was in."""
     saved = Run(out).checkpoints() or Run(out / SOFTMAX).checkpoints()
     return saved[-1].step if saved else 0
 
 
 def with_new_softmax(model: Pretrained, corpus: Corpus, seed: int) -> Pretrained:
-    """The model with an untrained softmax, over its own words if it reads words, or else over the corpus's."""
+    """Add an untrained softmax: over the model's own words if it reads words, or else over the corpus's."""
     own = model.bilm.config.n_words is not None
     vocabulary = model.vocabulary if own and model.vocabulary is not None else corpus.vocabulary
     with torch.random.fork_rng(devices=[]):

@@ -1,7 +1,7 @@
-"""FORWARD AND BACK AS ONE LAUNCH: some 700 kernels a step, recorded once and replayed (CUDA graphs).
+"""A FORWARD AND BACKWARD PASS AS ONE LAUNCH: some 700 kernels per step, recorded once and replayed (CUDA graphs).
 
-A small model's kernels take less time than Python needs to launch them one by one. A graph is of fixed sizes and reads
-fixed memory, so there is one for each number of distinct words, of which `Batches(round_to=…)` leaves a few.
+The kernels of a small model take less time than Python needs to launch them one by one. A graph has fixed sizes and
+reads fixed memory, so there is one for each number of distinct words; `Batches(round_to=…)` makes these numbers few.
 """
 
 from typing import Any
@@ -16,56 +16,56 @@ from elmo.pretrain.batch import Batch
 from elmo.pretrain.step import Pass, TableRows
 
 ROUND_TO = 1024  # distinct words
-MOST = 32  # graphs: each has gradients of its own
+MAX_GRAPHS = 32  # each has gradients of its own
 
 
 def can_be_recorded(bilm: BiLM) -> bool:
-    """Whether a pass never waits for the device: where Triton's kernels compute it."""
+    """Whether a pass can be recorded: it never waits for the device if Triton's kernels compute it."""
     return triton_computes(next(bilm.lstms.parameters())) and not bilm.reference
 
 
-class Recorded:
-    """Replays passes of the sizes it has seen, and records new ones."""
+class RecordedPasses:
+    """Runs passes by replaying a recording of the same sizes; new sizes are recorded first."""
 
     def __init__(self) -> None:
         self._graphs: dict[tuple[torch.Size, ...], _Graph] = {}
         self._memory = torch.cuda.graph_pool_handle()
 
-    def __call__(self, once: Pass, batch: Batch, state: State) -> tuple[Tensor, State, TableRows]:
-        """What the pass computes. It is the same pass every time; its results hold until the next."""
+    def __call__(self, one_pass: Pass, batch: Batch, state: State) -> tuple[Tensor, State, TableRows]:
+        """Run a pass, the same one in every call; its results are overwritten by the next call."""
         sizes = tuple(value.shape for value in vars(batch).values() if isinstance(value, Tensor))
         with torch.cuda.device_of(state.h):  # type: ignore[no-untyped-call]
             if sizes not in self._graphs:
-                if len(self._graphs) >= MOST:
-                    return once(batch.to(state.h.device), state)
+                if len(self._graphs) >= MAX_GRAPHS:
+                    return one_pass(batch.to(state.h.device), state)
                 random_numbers = torch.cuda.get_rng_state()
                 if not self._graphs:
-                    _run_aside(once, batch, state)
-                self._graphs[sizes] = _Graph(once, batch, state, self._memory)
+                    _warm_up(one_pass, batch, state)
+                self._graphs[sizes] = _Graph(one_pass, batch, state, self._memory)
                 torch.cuda.set_rng_state(random_numbers)
             return self._graphs[sizes].replay(batch, state)
 
 
-def _run_aside(once: Pass, batch: Batch, state: State) -> None:
-    """Run for once as it is: kernels are built and libraries wake up, which cannot be recorded."""
-    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        once(batch.to(state.h.device), state)
-    torch.cuda.current_stream().wait_stream(aside)
-    once.bilm.zero_grad(set_to_none=True)
-    torch.cuda.empty_cache()  # what it claimed belongs to its stream, and would be claimed twice
+def _warm_up(one_pass: Pass, batch: Batch, state: State) -> None:
+    """Run a pass once without recording: it compiles kernels and starts libraries, which cannot be recorded."""
+    side_stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side_stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side_stream):
+        one_pass(batch.to(state.h.device), state)
+    torch.cuda.current_stream().wait_stream(side_stream)
+    one_pass.bilm.zero_grad(set_to_none=True)
+    torch.cuda.empty_cache()  # the memory of that stream would otherwise stay reserved
 
 
 class _Graph:
-    def __init__(self, once: Pass, batch: Batch, state: State, memory: Any) -> None:
+    def __init__(self, one_pass: Pass, batch: Batch, state: State, memory: Any) -> None:
         self._batch, self._state = batch.to(state.h.device, copy=True), State(state.h.clone(), state.c.clone())
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads may go on using the device: the one that makes batches does.
+        # Other threads may use the device meanwhile, as the one that prepares batches does.
         with torch.cuda.graph(self._graph, memory, capture_error_mode="thread_local"):
-            self._losses, self._after, self._tables = once(self._batch, self._state)
+            self._losses, self._after, self._tables = one_pass(self._batch, self._state)
         self._gradients: list[tuple[nn.Parameter, Tensor]] = [
-            (parameter, parameter.grad) for parameter in once.bilm.parameters() if parameter.grad is not None
+            (parameter, parameter.grad) for parameter in one_pass.bilm.parameters() if parameter.grad is not None
         ]
 
     def replay(self, batch: Batch, state: State) -> tuple[Tensor, State, TableRows]:

@@ -1,13 +1,15 @@
-"""THE TRAINING LOOP: batches ─▶ steps ─▶ log, held-out perplexity, checkpoints ─▶ a model folder.
+"""THE TRAINING LOOP OF A BILM: batches ─▶ steps ─▶ metrics, held-out perplexity, checkpoints ─▶ a model folder.
 
-OUT/run.json, metrics.jsonl    what was asked for, and what came of it: see training/run.py
-OUT/checkpoints/step-…         the last few, and the best
-OUT/model                      at the end: the best by held-out perplexity, or the last where nothing is held out
+    OUT/run.json, metrics.jsonl    the config and the metrics: see training/run.py
+    OUT/checkpoints/step-…         the last few, and the best
+    OUT/model                      at the end: the best model by held-out perplexity, or the last if nothing is held out
 """
 
 import math
 import threading
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,55 +25,56 @@ from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.device import PRECISIONS, device_named
 from elmo.model.lstm import State
 from elmo.pretrain.batch import Batch, Batches
-from elmo.pretrain.config import FREE, PretrainConfig
+from elmo.pretrain.config import MAY_CHANGE, PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.evaluate import Perplexity, perplexity
-from elmo.pretrain.graph import ROUND_TO, Recorded, can_be_recorded
+from elmo.pretrain.graph import ROUND_TO, RecordedPasses, can_be_recorded
 from elmo.pretrain.optimizer import Optimizer, learning_rate
 from elmo.pretrain.plan import Plan
-from elmo.pretrain.step import accumulate, clip, tables_of
+from elmo.pretrain.step import Pass, accumulate, clip, tables_of
 from elmo.pretrain.streams import Streams
 from elmo.text.vocabulary import Vocabulary
 from elmo.training import checkpoint
 from elmo.training.best import Best
 from elmo.training.checkpoint import Checkpoint
 from elmo.training.run import CHECKPOINTS, Request, Run, Source, fingerprint_of_tensors
+from elmo.training.tensorboard import TensorBoard
 from elmo.weights import folder
 from elmo.weights.folder import Pretrained
 
-DROPOUT, RESTART = 3, 4  # what random numbers are for: see streams.SHUFFLE
+DROPOUT, RESTART = 3, 4  # independent sequences of random numbers: see streams.SHUFFLE
 
 
 class Report(Protocol):
     """Callbacks for progress reporting."""
 
     def planned(self, plan: Plan, done: int) -> None:
-        """Training starts or continues after `done` steps."""
+        """Called when training starts, or continues after `done` steps."""
 
     def stepped(self, step: int, plan: Plan) -> None:
-        """A step is done."""
+        """Called after every step."""
 
     def logged(self, values: dict[str, Any]) -> None:
-        """A line was added to the metrics."""
+        """Called with every line that is added to the metrics."""
 
 
 def request(corpus: Corpus, config: PretrainConfig, start: Pretrained | None) -> Request:
-    """What a run of this recipe on this corpus is asked to compute."""
+    """Describe a run of this config on this corpus, so that a resumed run can be compared with it."""
     sources = {"corpus": Source(str(corpus.folder), corpus.digest)}
     if start is not None:
         sources["model"] = Source("the model to start from", fingerprint_of_tensors(start.bilm.state_dict()))
-    return Request("pretrain" if start is None else "finetune", config, sources, FREE)
+    return Request("pretrain" if start is None else "finetune", config, sources, MAY_CHANGE)
 
 
 @dataclass
-class Progress(Best):
-    """The progress of a run, saved with every checkpoint; the best is the lowest held-out perplexity."""
+class TrainingState(Best):
+    """The numbers that are saved with every checkpoint; the best score is the lowest held-out perplexity."""
 
     step: int = 0
-    sums: list[float] = field(default_factory=list)  # losses since the last line of the log, by direction
-    since: int = 0  # steps since then
-    lowest: float | None = None  # of the losses in the log
+    sums: list[float] = field(default_factory=list)  # of the losses since the last logged line, by direction
+    since: int = 0  # steps since the last logged line
+    lowest: float | None = None  # the lowest logged loss
 
 
 class Training:
@@ -92,8 +95,8 @@ class Training:
     ) -> None:
         """Begin or resume a run.
 
-        `start` is a model to train further instead of a new one; `softmax_only` keeps the rest of it fixed. A run that
-        will not fit into memory is refused unless `ignore_memory` is true.
+        `start` is a model to train further instead of a new one; with `softmax_only` the rest of it stays fixed. A run
+        that will not fit into memory is refused, unless `ignore_memory` is true.
         """
         self.corpus, self.out, self.config, self.run = corpus, out, config, Run(out)
         self.world, self.report = world or World(), report
@@ -109,7 +112,7 @@ class Training:
         if not resume and self.world.rank == 0:
             self.run.refuse_used()
         negatives = config.sampled(len(self.vocabulary))
-        architecture = config.for_vocabulary(len(self.vocabulary)).model if start is None else start.bilm.config
+        architecture = config.model.for_vocabulary(len(self.vocabulary)) if start is None else start.bilm.config
         own = self.world.rows(config.batch.size)
         directions = architecture.directions
         self.streams = Streams(
@@ -128,16 +131,17 @@ class Training:
         tables = tables_of(self.bilm.config, sampled=negatives is not None)
         self.optimizer = Optimizer(config.optimizer, self.bilm.named_parameters(), tables)
         cnn = self.bilm.config.char_cnn
-        # A second part of a batch would write its gradients over those of the first.
+        # Recorded, a second part of a batch would overwrite the gradients of the first.
         recorded = config.batch.accumulate == 1 and can_be_recorded(self.bilm)
         self.batches = Batches(
             corpus, self.streams, self.vocabulary,
             max_characters=cnn.max_characters_per_token if cnn is not None else None,
             negatives=negatives, accumulate=config.batch.accumulate, round_to=ROUND_TO if recorded else 1,
         )  # fmt: skip
-        self._recorded = Recorded() if recorded else None
+        self._recorded = RecordedPasses() if recorded else None
         self.state = self.bilm.zero_state(len(own))
-        self.progress = Progress(sums=[0.0] * directions)
+        self.progress = TrainingState(sums=[0.0] * directions)
+        self._listeners: list[Callable[[dict[str, Any]], None]] = [report.logged] if report else []
         if saved is not None:
             self._restore(saved, own)
         if self.world.rank == 0:
@@ -147,21 +151,30 @@ class Training:
                 self.run.begin(self.request, negatives=negatives)
 
     def train(self, stop: threading.Event | None = None) -> bool:
-        """Train to the last step, or until `stop` is set; whether the last step was reached. Either way it saves."""
-        stop = stop or threading.Event()
-        config, progress = self.config, self.progress
+        """Train to the last step, or until `stop` is set; save in both cases. Returns whether the last was reached."""
         if self.report and self.world.rank == 0:
-            self.report.planned(self.plan, progress.step)
-        writer = self._tensorboard()
-        pending: tuple[int, Tensor] | None = None  # the last step's losses and norm, not looked at yet
+            self.report.planned(self.plan, self.progress.step)
+        with ExitStack() as stack:
+            if self.config.tensorboard and self.world.rank == 0:
+                board = stack.enter_context(TensorBoard(self.out, self.progress.step))
+                self._listeners.append(board.logged)
+                stack.callback(self._listeners.remove, board.logged)
+            reached_last = self._train_steps(stop or threading.Event())
+        if reached_last:
+            self._export()
+        return reached_last
+
+    def _train_steps(self, stop: threading.Event) -> bool:
+        config, progress = self.config, self.progress
+        pending: tuple[int, Tensor] | None = None  # losses and norm of the last step, still on the device
         clock, timed_from = time.perf_counter(), progress.step
         interrupted, exhausted = False, progress.exhausted(config.evaluation.patience)
         batches = self.batches.from_step(progress.step, self.plan.steps, pinned=self.device.type == "cuda")
         while progress.step < self.plan.steps and not (interrupted or exhausted):
-            rate = learning_rate(config.optimizer, progress.step, self.plan.steps)
-            losses, norm = self.step(progress.step, next(batches), rate)
+            lr = learning_rate(config.optimizer, progress.step, self.plan.steps)
+            losses, norm = self.step(progress.step, next(batches), lr)
             progress.step += 1
-            # Looking at a number waits for the device, so it is looked at while the next step runs.
+            # Reading a number waits for the device, so it is read while the next step runs.
             if pending is not None:
                 self._count(*pending)
             pending = progress.step, torch.cat([losses, norm[None]])
@@ -180,10 +193,10 @@ class Training:
                 if logs:
                     timed = progress.step - timed_from
                     speed = timed * self.plan.tokens_per_step / (time.perf_counter() - clock)
-                    self._log(writer, norm_now, rate, speed)
+                    self._log(norm_now, lr, speed)
                 paused = time.perf_counter()
                 if (evaluates or ended) and self.corpus.heldout:
-                    saves = self._evaluate(writer) or saves
+                    saves = self._evaluate() or saves
                     exhausted = progress.exhausted(config.evaluation.patience)
                 if saves or last or exhausted:
                     self._save()
@@ -192,36 +205,32 @@ class Training:
                 else:
                     clock += time.perf_counter() - paused
         batches.close()
-        if writer is not None:
-            writer.close()
-        if not interrupted:
-            self._export()
         return not interrupted
 
-    def step(self, number: int, batch: list[Batch], rate: float) -> tuple[Tensor, Tensor]:
-        """One step at this learning rate: the losses (S,) and the gradient's norm, on the device."""
+    def step(self, number: int, batch: list[Batch], lr: float) -> tuple[Tensor, Tensor]:
+        """Do one step; returns the losses (S,) and the norm of the gradient, on the device."""
         config, precision = self.config, PRECISIONS[self.config.precision]
         torch.manual_seed(self._seed(number))
         self._restart_some(number)
         losses, self.state = accumulate(
             self.bilm, batch if self._recorded else [part.to(self.device) for part in batch], self.state,
-            dropout=config.dropout, world=self.world, precision=precision, recorded=self._recorded,
+            dropout=config.dropout, world=self.world, precision=precision, run_pass=self._recorded or Pass.__call__,
             scale=float(config.batch.unroll) if config.optimizer.loss_times_unroll else 1.0,
         )  # fmt: skip
         norm = clip(self.optimizer.parameters, config.optimizer.clip_norm)
-        self.optimizer.step(rate)
+        self.optimizer.step(lr)
         return losses, norm
 
     def evaluate_start(self) -> None:
-        """Score the model before its first step, and keep it: training may not make it better."""
+        """Evaluate and save the model before its first step: training may not make it better."""
         found = self.heldout()
         self.progress.count(found.mean, 0, lower_is_better=True)
         if self.world.rank == 0:
-            self.run.add(start=asdict(found))  # before the checkpoint: where that is, this is
+            self.run.add(start=asdict(found))  # before the checkpoint, so that every checkpoint has it
         self._save()
 
     def heldout(self) -> Perplexity:
-        """Perplexity on the held-out text, or on as much of it as the config says."""
+        """Compute the perplexity of the held-out text, or of as much of it as the config says."""
         self.bilm.eval()
         try:
             return perplexity(
@@ -244,13 +253,15 @@ class Training:
             bilm = folder.read(saved.path, softmax=True).bilm
         if bilm.config != architecture:
             different = differences(asdict(architecture), asdict(bilm.config))
-            raise WeightsError(f"{saved.path}: a checkpoint of another architecture: {different}. Resume with its own")
+            raise WeightsError(
+                f"{saved.path}: a checkpoint of another architecture: {different}. Resume with the same architecture"
+            )
         return bilm
 
     def _restore(self, saved: Checkpoint, own: range) -> None:
         rows = slice(own.start, own.stop)
         with saved.reading():
-            self.progress = Progress(**saved.facts()["progress"])
+            self.progress = TrainingState(**saved.facts()["progress"])
             tensors = saved.tensors()
             self.state = State(*(tensors.pop(f"state.{part}")[:, :, rows].to(self.device) for part in ("h", "c")))
             self.optimizer.restore({name.removeprefix("optimizer."): value for name, value in tensors.items()})
@@ -262,7 +273,7 @@ class Training:
         return int(sequence.generate_state(1, np.uint64)[0] >> 1)
 
     def _restart_some(self, step: int) -> None:
-        """Some rows of text begin at zeros again, as a sentence that is embedded by itself will."""
+        """Reset the state of some rows of text to zeros, as it is for a sentence that is embedded by itself."""
         if self.config.batch.restart:
             rng = np.random.default_rng([self.config.seed, RESTART, step])
             chosen = rng.random(self.config.batch.size) < self.config.batch.restart  # the same for all processes
@@ -287,31 +298,31 @@ class Training:
     def _advice(self) -> str:
         return self.run.advice(self.progress.best_step, "optimizer.learning_rate", "optimizer.clip_norm")
 
-    def _log(self, writer: Any, norm: float, rate: float, speed: float) -> None:
+    def _log(self, norm: float, lr: float, speed: float) -> None:
         progress = self.progress
         each = [total / progress.since for total in progress.sums]
         loss = sum(each) / len(each)
         lowest = loss if progress.lowest is None else min(loss, progress.lowest)
         names = ("forward_loss", "backward_loss")
         self._record(
-            writer,
             loss=loss,
             **dict(zip(names, each, strict=False)),
             gradient_norm=norm,
-            learning_rate=rate,
+            learning_rate=lr,
             tokens_per_second=speed,
             **({"memory": torch.cuda.max_memory_reserved(self.device)} if self.device.type == "cuda" else {}),
         )
         if self.config.diverged is not None and loss > lowest + self.config.diverged:
-            raise ElmoError(f"step {progress.step}: loss {loss:.2f}, once {lowest:.2f}: diverged; {self._advice()}")
+            raise ElmoError(
+                f"step {progress.step}: diverged: loss {loss:.2f}, the lowest was {lowest:.2f}; {self._advice()}"
+            )
         progress.sums, progress.since, progress.lowest = [0.0] * len(progress.sums), 0, lowest
 
-    def _evaluate(self, writer: Any) -> bool:
-        """Held-out perplexity; whether it is the best so far."""
+    def _evaluate(self) -> bool:
+        """Log the held-out perplexity; returns whether it is the best so far."""
         found = self.heldout()
         better = self.progress.count(found.mean, self.progress.step, lower_is_better=True)
         self._record(
-            writer,
             perplexity=found.mean,
             forward_perplexity=found.forward,
             backward_perplexity=found.backward,
@@ -319,22 +330,19 @@ class Training:
         )
         return better
 
-    def _record(self, writer: Any, **values: Any) -> None:
+    def _record(self, **values: Any) -> None:
+        """Add a line to the metrics, and report it."""
         if self.world.rank != 0:
             return
         step = self.progress.step
         reached = {"epoch": step / self.plan.steps_per_epoch, "tokens": step * self.plan.tokens_per_step}
         values = {"step": step, **reached, **values, "time": time.time()}
         self.run.log(**values)
-        if self.report:
-            self.report.logged(values)
-        if writer is not None:
-            for name, value in values.items():
-                if name not in ("step", "time") and value is not None:
-                    writer.add_scalar(name, value, step)
+        for listener in self._listeners:
+            listener(values)
 
     def _save(self) -> None:
-        # The state is saved for all rows of text, so that another number of processes can go on with it.
+        # The state is saved for all rows of text, so that another number of processes can continue with it.
         rows = [self.world.gather(part.transpose(0, 2).contiguous()) for part in self.state]
         if self.world.rank == 0:
             state = {f"state.{n}": torch.cat(part).transpose(0, 2) for n, part in zip("hc", rows, strict=True)}
@@ -347,7 +355,7 @@ class Training:
         self.world.barrier()
 
     def _export(self) -> None:
-        """Write the best model, or the last one where nothing is held out, as OUT/model."""
+        """Write the best model, or the last one if nothing is held out, as OUT/model."""
         if self.world.rank == 0:
             best = self.progress.best_step if self.progress.best_step is not None else self.progress.step
             saved = self.run.checkpoint(best)
@@ -355,12 +363,3 @@ class Training:
                 model = folder.read(saved.path, softmax=True)
             self.run.export(partial(folder.fill, model=model))
         self.world.barrier()
-
-    def _tensorboard(self) -> Any:
-        if not self.config.tensorboard or self.world.rank != 0:
-            return None
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise ConfigError("tensorboard = true needs an extra: pip install 'elmo-torch[tensorboard]'") from None
-        return SummaryWriter(str(self.out / "tensorboard"), purge_step=self.progress.step)

@@ -1,8 +1,8 @@
-"""HIDDEN STATES ─▶ CROSS-ENTROPY: the full softmax, and the sampled one the original was trained with.
+"""HIDDEN STATES ─▶ CROSS-ENTROPY: the full softmax, and the sampled softmax that the original was trained with.
 
-Scores of all tokens against all words would be the largest tensor of the whole model, so they exist for a few tokens at
-a time, and their gradient is computed while they are there: forward and backward take three products, not four, and
-nothing of that size is ever stored.
+The scores of all tokens against all words would be the largest tensor of the model. So they are computed for a few
+tokens at a time, together with their gradient, and never stored: three matrix products for forward and backward instead
+of four.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from elmo.model.softmax import tokens_at_once
 
 
 def full_softmax(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, reference: bool = False) -> Tensor:
-    """Summed cross-entropy of targets (N,) under all V words: hidden (N, D), weight (V, D), bias (V,)."""
+    """Compute the summed cross-entropy of targets (N,) among all V words: hidden (N, D), weight (V, D), bias (V,)."""
     compute = reference_loss if reference else _CrossEntropy.apply
     loss: Tensor = compute(hidden, weight, bias, targets, None, None)
     return loss
@@ -25,17 +25,17 @@ def full_softmax(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, 
 
 def sampled_softmax(
     hidden: Tensor,  # (N, D)
-    targets: Tensor,  # (N,) places in `words`
-    negatives: Tensor,  # (K,) places in `words`, rising
+    targets: Tensor,  # (N,) rows of `weight`
+    negatives: Tensor,  # (K,) rows of `weight`, ascending
     log_q: Tensor,  # (U,) log of the expected count of each word
-    weight: Tensor,  # (U, D) of the words in question
+    weight: Tensor,  # (U, D) of the targets and negatives
     bias: Tensor,  # (U,)
     reference: bool = False,
 ) -> Tensor:
-    """Summed cross-entropy of each target among itself and the negatives.
+    """Compute the summed cross-entropy of each target among itself and the negatives.
 
-    Scores are lowered by log Q, so that a word drawn often does not count more; a negative that is the target itself
-    is left out.
+    log Q is subtracted from the scores, so that words that are drawn often do not count more. A negative that is the
+    target itself is left out.
     """
     compute = reference_loss if reference else _CrossEntropy.apply
     loss: Tensor = compute(hidden, weight, bias, targets, negatives, log_q)
@@ -45,7 +45,7 @@ def sampled_softmax(
 def reference_loss(
     hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, negatives: Tensor | None, log_q: Tensor | None
 ) -> Tensor:
-    """Σ −log p(target), for readers: `_CrossEntropy` is a faster way to the same number."""
+    """Compute Σ −log p(target): the readable reference for `_CrossEntropy`."""
     if negatives is None or log_q is None:
         scores = (hidden @ weight.t()).to(bias.dtype) + bias  # (N, V)
         true = scores.gather(1, targets[:, None])[:, 0]
@@ -63,7 +63,7 @@ def cross_entropy(
     column: Tensor,  # (n,)
     true: Tensor | None = None,  # (n,)
 ) -> tuple[Tensor, Tensor]:
-    """Gradient of each row's −log p(target) by its scores (n, K), and log Σ exp(score) of each row (n,)."""
+    """Return the gradient of each row's −log p(target) by its scores (n, K), and log Σ exp(score) of each row (n,)."""
     if triton_computes(scores):
         from elmo.model.kernels.softmax_gpu import cross_entropy_gpu
 
@@ -82,7 +82,7 @@ def cross_entropy(
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """What `reference_loss` computes, some tokens at a time, and its gradient with it."""
+    """`reference_loss` and its gradient, for a few tokens at a time."""
 
     @staticmethod
     def forward(
@@ -100,7 +100,7 @@ class _CrossEntropy(torch.autograd.Function):
             bias = bias - log_q
             columns, column_bias = weight.index_select(0, negatives), bias.index_select(0, negatives)
             place = torch.searchsorted(negatives, targets).clamp_(max=len(negatives) - 1)
-            where = torch.where(negatives[place] == targets, place, -1)  # the target among the negatives, if it is
+            where = torch.where(negatives[place] == targets, place, -1)  # the target's place among the negatives, or −1
             true_weight = weight.index_select(0, targets)
             true = (hidden * true_weight).sum(dim=1).add_(bias.index_select(0, targets))
         columns_low = columns.to(low)

@@ -1,8 +1,8 @@
-"""PARTS ─▶ SHARDS: the sentences of all parts in the order of their keys, with one number per word of the corpus.
+"""SORTED PARTS ─▶ SHARDS: the sentences of all parts in the order of their keys, with one number per distinct word.
 
-A shard is a range of keys. Every part is sorted, so a range is a slice of each: the slices are laid end to end, sorted,
-and rid of duplicates, so many keys at a time as a few million tokens have. First words have the numbers in which they
-were met; when all are counted, those become the rows of words.txt.
+A shard is a range of keys. Every part is sorted, so a range is one slice of each part. The slices are joined, sorted
+and deduplicated, a few million tokens at a time. Words are first numbered in the order in which they are found; when
+all are counted, these numbers are replaced by the rows of words.txt.
 """
 
 import json
@@ -15,31 +15,33 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elmo.files import replacing
+from elmo.files import replacing, write_array
 from elmo.pretrain.corpus import BEGIN, END, Rows, Shard
-from elmo.pretrain.parts import Ids, Keys, Lengths, Part, rearranged, write_array
+from elmo.pretrain.sorted_parts import Ids, Keys, Lengths, Part, rearranged
+from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmo.text.vocabulary import UNKNOWN
 
-RANGE_TOKENS = 4_000_000  # sorted at a time, in memory
+RANGE_TOKENS = 4_000_000  # sorted together in memory
 _CHUNK = 1 << 20
 
 Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A shard to be: the keys from `low` to `high` of some parts."""
+class KeyRange:
+    """The keys from `low` to `high` of some parts, which become one shard or several."""
 
     name: str
     parts: tuple[Part, ...]
     low: int
     high: int
-    tokens: int  # about as many as that
+    tokens: int  # approximately
 
-    def pieces(self, n: int) -> list["Cut"]:
-        """Itself in `n` equal ranges."""
+    def pieces(self, n: int) -> list["KeyRange"]:
+        """Split it into `n` equal ranges."""
         ends = [self.low + (self.high - self.low) * k // n for k in range(n + 1)]
         return [
-            Cut(f"{self.name}-{k:05d}", self.parts, ends[k], ends[k + 1], self.tokens // n)
+            KeyRange(f"{self.name}-{k:05d}", self.parts, ends[k], ends[k + 1], self.tokens // n)
             for k in range(n)
             if ends[k] < ends[k + 1]
         ]
@@ -47,39 +49,42 @@ class Cut:
 
 @dataclass(frozen=True)
 class Merged:
-    """What a shard holds before its words have their rows."""
+    """A merged shard, whose words do not have their final rows yet."""
 
     name: str
     sentences: int
     tokens: int
-    duplicates: int  # sentences that were left out
+    duplicates: int  # sentences that were removed
 
 
 def number_words(parts: Sequence[Part], first: Sequence[str]) -> list[str]:
-    """Give every distinct word a number, `first` ones first; each part's are written beside it. The words in order."""
+    """Number all distinct words, beginning with `first`; write each part's numbers beside it, and return the words.
+
+    A token of the text that is spelled like a sentence boundary is counted as `<UNK>`: it must not end the sentence.
+    """
     table: defaultdict[str, int] = defaultdict()
     table.default_factory = table.__len__
     for word in first:
         table[word]
     for part in parts:
-        words = part.words()
-        write_array(part.path("numbers.npy"), np.fromiter(map(table.__getitem__, words), np.uint32, len(words)))
+        words = (UNKNOWN if word in (BEGIN_SENTENCE, END_SENTENCE) else word for word in part.words())
+        write_array(part.path("numbers.npy"), np.fromiter(map(table.__getitem__, words), np.uint32))
     return list(table)
 
 
-def merge(cut: Cut, folder: Path, deduplicate: bool, n_words: int) -> tuple[Merged, Counts]:
-    """Write a shard as bare numbers, unless an earlier run did; how often each word is in it."""
-    path, note = folder / f"{cut.name}.bin", folder / f"{cut.name}.json"
-    if not note.exists():
+def merge(keys: KeyRange, folder: Path, deduplicate: bool, n_words: int) -> tuple[Merged, Counts]:
+    """Write a shard as word numbers, unless an earlier run did; count how often each word occurs in it."""
+    path, summary = folder / f"{keys.name}.bin", folder / f"{keys.name}.json"
+    if not summary.exists():
         total = np.zeros(3, dtype=np.int64)
         with replacing(path) as temporary, temporary.open("wb") as file:
-            for some in cut.pieces(-(-cut.tokens // RANGE_TOKENS) or 1):
-                numbers, held = _merged(some, deduplicate)
+            for some in keys.pieces(-(-keys.tokens // RANGE_TOKENS) or 1):
+                numbers, counted = _merged(some, deduplicate)
                 file.write(numbers.data)
-                total += held
-        with replacing(note) as temporary:
+                total += counted
+        with replacing(summary) as temporary:
             temporary.write_text(json.dumps(total.tolist()), encoding="utf-8")
-    merged = Merged(cut.name, *json.loads(note.read_text(encoding="utf-8")))
+    merged = Merged(keys.name, *json.loads(summary.read_text(encoding="utf-8")))
     counts = np.zeros(n_words, dtype=np.int64)
     for chunk in _chunks(path):
         counts += np.bincount(chunk, minlength=n_words)
@@ -87,7 +92,7 @@ def merge(cut: Cut, folder: Path, deduplicate: bool, n_words: int) -> tuple[Merg
 
 
 def write_shard(merged: Merged, folder: Path, corpus: Path, rows: Path) -> Shard:
-    """Write a shard as rows of words.txt, which stand by the words' numbers in `rows`."""
+    """Write a shard as rows of words.txt; the file `rows` maps word numbers to them."""
     table = np.load(rows, mmap_mode="r", allow_pickle=False)
     name = f"{merged.name}.npy"
     size = merged.tokens + 2 * merged.sentences
@@ -102,9 +107,9 @@ def write_shard(merged: Merged, folder: Path, corpus: Path, rows: Path) -> Shard
     return Shard(name, merged.tokens, merged.sentences, crc)
 
 
-def _merged(cut: Cut, deduplicate: bool) -> tuple[Rows, tuple[int, int, int]]:
-    """The sentences of a range of keys, each between its boundaries; how many, their tokens, duplicates left out."""
-    keys, lengths, ids = _slices(cut)
+def _merged(wanted: KeyRange, deduplicate: bool) -> tuple[Rows, tuple[int, int, int]]:
+    """Sort the sentences of a range of keys; returns them with boundaries, and counts sentences, tokens, duplicates."""
+    keys, lengths, ids = _slices(wanted)
     order = np.argsort(keys, kind="stable")
     keys, ids, lengths = keys[order], rearranged(ids, lengths, order), lengths[order]
     duplicates = 0
@@ -115,13 +120,13 @@ def _merged(cut: Cut, deduplicate: bool) -> tuple[Rows, tuple[int, int, int]]:
     return _bounded(ids, lengths), (len(lengths), len(ids), duplicates)
 
 
-def _slices(cut: Cut) -> tuple[Keys, Lengths, Ids]:
-    """What the parts have of a range of keys, part after part."""
+def _slices(wanted: KeyRange) -> tuple[Keys, Lengths, Ids]:
+    """Collect the sentences of a range of keys, part after part."""
     keys, lengths, ids = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)]
-    for part in cut.parts:
+    for part in wanted.parts:
         all_keys = part.array("keys")
-        first = int(np.searchsorted(all_keys, np.uint64(cut.low), side="left"))
-        last = int(np.searchsorted(all_keys, np.uint64(cut.high - 1), side="right"))
+        first = int(np.searchsorted(all_keys, np.uint64(wanted.low), side="left"))
+        last = int(np.searchsorted(all_keys, np.uint64(wanted.high - 1), side="right"))
         if first < last:
             ends = part.array("ends")
             start = int(ends[first - 1]) if first else 0
@@ -132,7 +137,7 @@ def _slices(cut: Cut) -> tuple[Keys, Lengths, Ids]:
 
 
 def _repeats(keys: Keys, ids: Ids, lengths: Lengths) -> npt.NDArray[np.bool_]:
-    """Which sentences are the same as the first one with their key. Their ids are compared: a key is only a hash."""
+    """Find the sentences that repeat the first one with their key. Ids are compared, because a key is only a hash."""
     new = np.diff(keys, prepend=~keys[:1]) != 0
     leader = np.maximum.accumulate(np.where(new, np.arange(len(keys)), 0))
     repeats: npt.NDArray[np.bool_] = ~new & (lengths == lengths[leader])
@@ -145,7 +150,7 @@ def _repeats(keys: Keys, ids: Ids, lengths: Lengths) -> npt.NDArray[np.bool_]:
 
 
 def _bounded(ids: Ids, lengths: Lengths) -> Rows:
-    """Sentences laid end to end, each between `<S>` and `</S>`."""
+    """Put `<S>` and `</S>` around each sentence."""
     ends = np.cumsum(lengths + 2)
     rows = np.empty(len(ids) + 2 * len(lengths), dtype=np.uint32)
     words = np.ones(len(rows), dtype=bool)

@@ -1,8 +1,7 @@
-"""GRADIENTS ─▶ WEIGHTS: PyTorch's optimisers, set up as the original was trained, or with Adam; tables by their rows.
+"""GRADIENTS ─▶ WEIGHTS: Adagrad as the original was trained, or Adam; of large tables only rows with a gradient change.
 
-Adagrad leaves a row without gradient alone, so updating the touched rows is exactly what updating all would be. Adam
-does not: its moments fade in every step; here a row's fade when it is touched (PyTorch's SparseAdam), and weight decay
-leaves tables alone.
+For Adagrad this is exact, because it does not change rows without a gradient. Adam's moments decay in every step; here
+those of a row decay only when it has a gradient (PyTorch's SparseAdam), and tables have no weight decay.
 """
 
 import math
@@ -13,19 +12,19 @@ from torch import Tensor, nn
 
 from elmo.pretrain.config import OptimizerConfig
 
-EPSILON = 1e-10  # that PyTorch's Adagrad adds to the root
+EPSILON = 1e-10  # added to the square root, as in PyTorch's Adagrad
 
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:
-    """The learning rate of a step."""
-    warm = min((step + 1) / config.warmup_steps, 1.0) if config.warmup_steps else 1.0
+    """Return the learning rate of a step out of `steps`."""
+    warmup = min((step + 1) / config.warmup_steps, 1.0) if config.warmup_steps else 1.0
     done = min(step / steps, 1.0)
-    falling = {"constant": 1.0, "linear": 1.0 - done, "cosine": (1.0 + math.cos(math.pi * done)) / 2.0}
-    return config.learning_rate * warm * falling[config.schedule]
+    decay = {"constant": 1.0, "linear": 1.0 - done, "cosine": (1.0 + math.cos(math.pi * done)) / 2.0}
+    return config.learning_rate * warmup * decay[config.schedule]
 
 
 class RowAdagrad(torch.optim.Optimizer):
-    """What PyTorch's Adagrad makes of gradients with few rows, each there once; it never waits for the device."""
+    """PyTorch's Adagrad for sparse gradients with distinct rows; it never waits for the device."""
 
     def __init__(self, tables: Iterable[nn.Parameter], learning_rate: float, initial_accumulator: float) -> None:
         super().__init__(tables, {"lr": learning_rate})
@@ -48,7 +47,7 @@ class RowAdagrad(torch.optim.Optimizer):
 
 
 class Optimizer:
-    """One interface to one or two of PyTorch's optimisers, and their state by parameter name."""
+    """One optimizer for dense and one for sparse gradients, with their state by parameter name."""
 
     def __init__(
         self, config: OptimizerConfig, parameters: Iterable[tuple[str, nn.Parameter]], tables: set[str]
@@ -74,7 +73,7 @@ class Optimizer:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """What is trained."""
+        """The parameters that are trained."""
         return list(self._names)
 
     def step(self, learning_rate: float) -> None:
@@ -82,12 +81,12 @@ class Optimizer:
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate
-            # Rows come from `torch.unique`: they need no check.
+            # The rows are distinct and sorted, so they need no check.
             with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
                 optimizer.step()
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that a resumed run needs, by `parameter.quantity`."""
+        """Return everything that a resumed run needs, by `parameter.quantity`."""
         return {
             f"{self._names[parameter]}.{quantity}": value if isinstance(value, Tensor) else torch.tensor(float(value))
             for optimizer in self._optimizers
@@ -96,7 +95,7 @@ class Optimizer:
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Put back what `state()` gave."""
+        """Restore what `state()` returned."""
         for optimizer in self._optimizers:
             for parameter in [parameter for group in optimizer.param_groups for parameter in group["params"]]:
                 own = f"{self._names[parameter]}."
@@ -107,7 +106,7 @@ class Optimizer:
 
 
 def _restored(optimizer: torch.optim.Optimizer, parameter: Tensor, quantity: str, value: Tensor) -> Tensor | int:
-    """A quantity as the optimiser keeps it: counts of steps on the CPU, SparseAdam's as a plain number."""
+    """Convert a quantity to what the optimizer keeps: step counts are on the CPU, SparseAdam's is an integer."""
     if quantity != "step":
         return value.to(parameter.device, copy=True)
     return int(value) if isinstance(optimizer, torch.optim.SparseAdam) else value.clone()

@@ -1,4 +1,4 @@
-"""THE PLAN OF A RUN, before its first step: its size, its length, and whether it will fit into memory."""
+"""THE PLAN OF A RUN, before its first step: parameters, number of steps, and whether it fits into memory."""
 
 import math
 import os
@@ -13,22 +13,22 @@ from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.streams import Streams
 from elmo.training import memory
 
-# Numbers per token or word, as multiples of a layer's width: counted in the kernels, and compared with what was
-# measured (benchmarks/RESULTS.md, tests/pretrain/test_plan.py).
-CELLS_KEPT = 6  # of H, in every layer until its gradient: four gates, cell, hidden
-CELLS_BACKWARD = 7  # of H, in one layer at a time: the gates' gradients and their copies; a GPU has them in their place
-OUTPUTS_KEPT = 12  # of D: what a GPU keeps of the top layer in float32, for dropout and softmax
-GPU_OWN = 1 << 30  # bytes that libraries, graphs of other sizes and the allocator use of a GPU besides
-CPU_OWN = 160 << 20  # bytes that libraries and the allocator use of main memory besides
-CELLS_REFERENCE = 22  # of H, that PyTorch keeps by itself in the reference path
-FILTERS_KEPT = 8  # of F, and 4 more for every highway
+# Floats per token or word, as multiples of a layer's width: counted in the kernels, and compared with measured peaks
+# (benchmarks/RESULTS.md, tests/pretrain/test_plan.py).
+CELLS_KEPT = 6  # × H, in every layer until its gradient: four gates, cell, hidden
+CELLS_BACKWARD = 7  # × H, in one layer at a time: the gates' gradients and their copies; a GPU overwrites the gates
+OUTPUTS_KEPT = 12  # × D: what a GPU keeps of the top layer in float32, for dropout and softmax
+GPU_OVERHEAD = 1 << 30  # bytes of libraries, graphs of other sizes and the allocator
+CPU_OVERHEAD = 160 << 20  # bytes of libraries and the allocator
+CELLS_REFERENCE = 22  # × H, in every layer, of the reference implementation
+FILTERS_KEPT = 8  # × F, and 4 more for every highway
 GIB = 1 << 30
 OPTIMIZER_COPIES = {"adagrad": 1, "adam": 2, "adamw": 2}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes, steps and memory; computed before the model exists."""
+    """Sizes, steps and memory, computed before the model exists."""
 
     parameters: int
     softmax_parameters: int
@@ -49,9 +49,9 @@ class Plan:
         device: torch.device,
         processes: int = 1,
     ) -> "Plan":
-        """The plan of a recipe for this architecture and text."""
+        """Plan a run of a config with this architecture and text."""
         assert architecture.n_softmax is not None
-        with torch.device("meta"):  # its sizes, without its numbers
+        with torch.device("meta"):  # shapes without values
             bilm = BiLM(architecture)
         return cls(
             parameters=bilm.n_parameters(),
@@ -66,7 +66,7 @@ class Plan:
         )
 
     def refuse_too_large(self) -> None:
-        """Refuse a run that will not fit into the memory that is available."""
+        """Refuse a run that will not fit into the available memory."""
         if self.bytes_available is not None and self.bytes_needed > self.bytes_available:
             raise ConfigError(
                 f"the run needs about {self.bytes_needed / GIB:.1f} GiB of memory, and {self.device} has "
@@ -76,7 +76,7 @@ class Plan:
 
 
 def _available(device: torch.device) -> int | None:
-    """Bytes available to this process: the processes of one machine share its main memory."""
+    """Return the bytes available to this process: the processes of one machine share its main memory."""
     found = memory.available(device)
     if found is None or device.type != "cpu":
         return found
@@ -84,12 +84,12 @@ def _available(device: torch.device) -> int | None:
 
 
 def softmax_parameters(bilm: BiLM) -> int:
-    """The number of parameters that only the softmax has."""
+    """Return the number of parameters that belong to the softmax alone."""
     return sum(p.numel() for p in bilm.softmax.parameters()) if bilm.softmax is not None else 0
 
 
 def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int = 1) -> int:
-    """An estimate for one process: weights, gradients, optimizer state, and what one part of a batch keeps."""
+    """Estimate the memory of one process: weights, gradients, optimizer state, activations of one part of a batch."""
     tables = softmax_parameters(bilm)
     weights = sum(p.numel() for p in bilm.parameters()) - tables
     copies = 2 + OPTIMIZER_COPIES[config.optimizer.name]
@@ -97,19 +97,19 @@ def bytes_needed(config: PretrainConfig, bilm: BiLM, device: str, processes: int
     lstm, cnn = bilm.config.lstm, bilm.config.char_cnn
     tokens = config.batch.size * config.batch.unroll // (config.batch.accumulate * processes) * bilm.config.directions
     reference, gpu = config.kernels == "reference", device == "cuda"
-    low = 2 if gpu and config.precision == "bfloat16" else 4  # bytes of what enters a product
+    low = 2 if gpu and config.precision == "bfloat16" else 4  # bytes of each input of a product
     each = 4 * CELLS_REFERENCE if reference else 4 + low * (CELLS_KEPT - 1) if gpu else 4 * CELLS_KEPT
     kept = tokens * lstm.n_layers * (each * lstm.dim + 6 * low * lstm.projection_dim)
     if not gpu:
-        kept += CPU_OWN
+        kept += CPU_OVERHEAD
     else:
-        kept += 4 * tokens * OUTPUTS_KEPT * lstm.projection_dim + GPU_OWN
+        kept += 4 * tokens * OUTPUTS_KEPT * lstm.projection_dim + GPU_OVERHEAD
         copies += 2  # graphs of other sizes have gradients of their own
     if cnn is not None:
-        words = min(tokens, int(22.4 * tokens**0.584))  # distinct ones: measured on English (docs/scaling.md)
+        words = min(tokens, int(22.4 * tokens**0.584))  # distinct words, measured on English (docs/scaling.md)
         kept += low * words * cnn.n_filters * (FILTERS_KEPT + 4 * cnn.n_highway)
     columns = (config.negatives if sampled else bilm.config.n_softmax) or 0
     scores = min(SCORES_AT_ONCE.get(device, SCORES_AT_ONCE["cpu"]), tokens // bilm.config.directions * columns)
     most = low * scores if gpu else max(4 * tokens * CELLS_BACKWARD * lstm.dim, 12 * scores)  # not at the same time
-    in_tables = 1 + OPTIMIZER_COPIES[config.optimizer.name] + (not sampled)  # no dense gradient if it is sampled
+    in_tables = 1 + OPTIMIZER_COPIES[config.optimizer.name] + (not sampled)  # sampling has no dense gradient
     return 4 * (weights * copies + tables * in_tables) + kept + most

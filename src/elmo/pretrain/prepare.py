@@ -1,12 +1,12 @@
-"""TEXT ─▶ CORPUS FOLDER: raw text of any size, on all cores, in bounded memory; `corpus.py` says what is in the folder.
+"""TEXT ─▶ CORPUS FOLDER: text of any size, on all cores, in bounded memory. `corpus.py` describes the folder.
 
-    read     text in blocks of some megabytes ─▶ a sorted part per block             (parts.py, blocks side by side)
-    merge    parts ─▶ shards: shuffled, without duplicates, a part of them held out  (merge.py, shards side by side)
-    write    words by falling count ─▶ words.txt, vocabulary.txt, shards, corpus.json
+    read     text in blocks of a few megabytes ─▶ one sorted part per block         (sorted_parts.py, in parallel)
+    merge    parts ─▶ shards: shuffled, without duplicates, some of them held out   (merge.py, in parallel)
+    write    words by descending count ─▶ words.txt, vocabulary.txt, shards, corpus.json
 
-In memory are the table of distinct words and, per process, one block or some million tokens of a shard. Everything else
-is in `OUT.part/`, where a step that is done stays done: an interrupted run, called again, continues there. Nothing that
-is written depends on the number of processes, nor on where a run was interrupted.
+Memory holds the table of distinct words and, per process, one block or a few million tokens of a shard. Everything else
+is in `OUT.part/`, and finished steps are kept there: an interrupted run continues when it is called again. The result
+depends neither on the number of processes nor on interruptions.
 """
 
 import json
@@ -21,19 +21,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elmo.errors import DataError
-from elmo.files import replacing, write_error
+from elmo.files import replacing, write_array, write_error
 from elmo.pretrain.corpus import FORMAT, MANIFEST, VOCABULARY, WORDS
-from elmo.pretrain.jobs import Jobs
-from elmo.pretrain.merge import Counts, Cut, Merged, merge, number_words, write_shard
-from elmo.pretrain.parts import BLOCK_KEYS, KEYS, Block, Part, Reader, blocks, write_array, write_part
-from elmo.pretrain.work import Settings, work_folder
+from elmo.pretrain.merge import Counts, KeyRange, Merged, merge, number_words, write_shard
+from elmo.pretrain.prepare_settings import PrepareSettings, work_folder
+from elmo.pretrain.sorted_parts import BLOCK_KEYS, KEYS, Block, Part, SentenceReader, blocks, write_part
 from elmo.text import reader
 from elmo.text.vocabulary import SPECIAL, Vocabulary
+from elmo.training.processes import ProcessPool
 
 SHARD_TOKENS = 10_000_000
-LONGEST_WORD = 48  # bytes: the character CNN sees 50 with the two marks
+LONGEST_WORD = 48  # bytes: the character CNN reads 50, with the marks for the beginning and the end of a word
 
-Progress = Callable[[str, int, int | None, int], None]  # the step, how far it is, of what, tokens until now
+ProgressCallback = Callable[[str, int, int | None, int], None]  # stage, done, total (if known), tokens so far
 
 log = logging.getLogger("elmo")
 
@@ -56,18 +56,19 @@ def prepare(
     longest_line: int = reader.LONGEST_LINE,
     jobs: int = 1,
     block_bytes: int = reader.PIECE_BYTES,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
-    """Turn texts into a corpus folder; gives what its corpus.json says.
+    """Turn texts into a corpus folder; returns the content of its corpus.json.
 
-    `tokenizer` is moses, whitespace or PATH:FUNC; `sentences` split or lines; `heldout` a share of the sentences or a
-    text file. The words that are predicted are the `vocab_size` most frequent, those that occur `min_count` times (2),
-    or those of a `vocabulary` file. Without `shuffle` the text keeps its order; then duplicates stay, too.
+    `tokenizer` is "moses", "whitespace" or "PATH:FUNC". `sentences` is "split" (find the sentences) or "lines" (one per
+    line). `heldout` is a share of the sentences or a text file. The vocabulary is the `vocab_size` most frequent words,
+    the words that occur at least `min_count` times (2 by default), or the words of a `vocabulary` file. Without
+    `shuffle` the text keeps its order and its duplicates. A token spelled `<S>` or `</S>` is counted as `<UNK>`.
 
-    Called again after an interruption with the same arguments (`jobs` aside), it continues where it was. With several
-    `jobs`, a script that calls this needs the usual `if __name__ == "__main__":`.
+    Call it again with the same arguments to continue after an interruption; only `jobs`, the number of processes, may
+    differ. With several jobs, a script that calls this needs the usual `if __name__ == "__main__":`.
     """
-    settings = Settings(
+    settings = PrepareSettings(
         tokenizer=tokenizer,
         sentences=sentences,
         heldout=f"{heldout:f}" if isinstance(heldout, float) else str(heldout),
@@ -83,12 +84,12 @@ def prepare(
         block_bytes=block_bytes,
     )
     names = reader.files([texts] if isinstance(texts, str | Path) else texts)
-    held = reader.files([settings.heldout]) if settings.share is None else []
-    known = None if settings.vocabulary is None else _read_vocabulary(Path(settings.vocabulary))
+    heldout_names = reader.files([settings.heldout]) if settings.share is None else []
+    vocabulary_words = None if settings.vocabulary is None else _read_vocabulary(Path(settings.vocabulary))
     target = Path(out)
-    with work_folder(target, settings) as work, Jobs(jobs) as pool:
-        run = _Run(work, settings, pool, progress or (lambda *_: None))
-        manifest = run.prepare(names, held, known)
+    with work_folder(target, settings) as work, ProcessPool(jobs) as pool:
+        preparation = _Preparation(work, settings, pool, progress or (lambda *_: None))
+        manifest = preparation.run(names, heldout_names, vocabulary_words)
         try:
             (work / "corpus").rename(target)
         except OSError as error:
@@ -97,8 +98,8 @@ def prepare(
     return manifest
 
 
-class _Text(NamedTuple):
-    """Parts, and what is in them."""
+class _Parts(NamedTuple):
+    """The parts of a text, and their total size."""
 
     parts: tuple[Part, ...]
     sentences: int
@@ -106,34 +107,35 @@ class _Text(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Run:
-    """One preparation, step by step."""
+class _Preparation:
+    """The stages of one call of `prepare`."""
 
     work: Path
-    settings: Settings
-    jobs: Jobs
-    progress: Progress
+    settings: PrepareSettings
+    pool: ProcessPool
+    progress: ProgressCallback
 
-    def prepare(self, names: list[str], held: list[str], known: Vocabulary | None) -> dict[str, Any]:
+    def run(self, names: list[str], heldout_names: list[str], known: Vocabulary | None) -> dict[str, Any]:
+        """Run all stages; returns the content of corpus.json."""
         text = self.read(names, self.work / "parts", "reading")
-        if held:
-            other = self.read(held, self.work / "heldout", "reading held-out text")
-            self.compare(text, other)
-            cuts = [self.cut("train", text), self.cut("heldout", other)]
+        if heldout_names:
+            heldout = self.read(heldout_names, self.work / "heldout", "reading held-out text")
+            self.compare(text, heldout)
+            ranges = [self.key_range("train", text), self.key_range("heldout", heldout)]
         else:
             bound = self.bound(text)
-            cuts = [self.cut("train", text, low=bound), self.cut("heldout", text, high=bound)]
-            other = _Text((), 0, 0)
-        words = number_words(text.parts + other.parts, known.words if known else SPECIAL)
-        shards, counts = self.merge(cuts, len(words))
+            ranges = [self.key_range("train", text, low=bound), self.key_range("heldout", text, high=bound)]
+            heldout = _Parts((), 0, 0)
+        words = number_words(text.parts + heldout.parts, known.words if known else SPECIAL)
+        shards, counts = self.merge(ranges, len(words))
         order = _order(words, counts, len(known) if known else len(SPECIAL))
         size = len(known) if known else self.vocabulary_size(counts[order])
         if known:
             _check_order(str(self.settings.vocabulary), counts[: len(known)])
         return self.write(shards, [words[k] for k in order], order, counts, size)
 
-    def read(self, names: list[str], folder: Path, step: str) -> _Text:
-        """Turn text into parts, those that an earlier run left aside."""
+    def read(self, names: list[str], folder: Path, stage: str) -> _Parts:
+        """Turn text into parts, except for those that an earlier run completed."""
         total = reader.total_bytes(names)
         make = partial(_make_part, folder=folder, reader=self.settings.reader())
         pieces = reader.pieces(
@@ -143,24 +145,24 @@ class _Run:
             size=self.settings.block_bytes,
         )
         n = sentences = tokens = 0
-        for note, read in self.jobs.map(make, self.missing(blocks(pieces, self.settings.block_bytes), folder)):
+        for summary, read in self.pool.map(make, self.missing(blocks(pieces, self.settings.block_bytes), folder)):
             n += 1
-            sentences += note["sentences"]
-            tokens += note["tokens"]
-            self.progress(step, read, total, tokens)
+            sentences += summary["sentences"]
+            tokens += summary["tokens"]
+            self.progress(stage, read, total, tokens)
         if not sentences:
-            shutil.rmtree(folder, ignore_errors=True)  # nothing to go on with
+            shutil.rmtree(folder, ignore_errors=True)  # nothing to continue from
             raise DataError(f"{', '.join(names)}: no sentence in it; expected text")
-        return _Text(tuple(Part(folder, number) for number in range(n)), sentences, tokens)
+        return _Parts(tuple(Part(folder, number) for number in range(n)), sentences, tokens)
 
     def missing(self, found: Iterator[Block], folder: Path) -> Iterator[Block]:
-        """The blocks, without the text of those that are parts already."""
+        """Yield all blocks; those whose part is complete come without their text."""
         for block in found:
-            note = Part(folder, block.number).note()
-            if note is None:
+            summary = Part(folder, block.number).summary()
+            if summary is None:
                 yield block
                 continue
-            if note["crc32"] != block.crc32:
+            if summary["crc32"] != block.crc32:
                 first = block.pieces[0]
                 raise DataError(
                     f"{reader.place(first.name, first.first)} or some lines after it have changed since this run "
@@ -168,83 +170,86 @@ class _Run:
                 )
             yield Block(block.number, (), block.pieces[-1].read)
 
-    def bound(self, text: _Text) -> int:
-        """The key from which on sentences are trained on: one at least on each side, unless none are to be held out."""
+    def bound(self, text: _Parts) -> int:
+        """Return the lowest key of the training part, so that at least one sentence is on each side of it.
+
+        It is 0 if nothing is held out.
+        """
         if not self.settings.bound:
             return 0
         ends = [part.array("keys")[[0, -1]].tolist() for part in text.parts if len(part.array("keys"))]
         first, last = min(end[0] for end in ends), max(end[1] for end in ends)
         if first == last:
-            raise DataError("one distinct sentence in all, none to hold out; give more text, or --heldout 0")
+            raise DataError("only one distinct sentence, so none can be held out; give more text, or --heldout 0")
         return min(max(self.settings.bound, int(first) + 1), int(last))
 
-    def cut(self, name: str, text: _Text, low: int = 0, high: int | None = None) -> Cut:
-        """The shard that a range of keys would be."""
+    def key_range(self, name: str, text: _Parts, low: int = 0, high: int | None = None) -> KeyRange:
+        """Return the range of keys from `low` to `high`, by default to the highest key."""
         keys = KEYS if self.settings.shuffle else len(text.parts) * BLOCK_KEYS
         high = keys if high is None else high
-        return Cut(name, text.parts, low, high, text.tokens * (high - low) // keys)
+        return KeyRange(name, text.parts, low, high, text.tokens * (high - low) // keys)
 
-    def compare(self, text: _Text, held: _Text) -> None:
-        """Refuse a held-out text that is the training text; say how much of it is."""
+    def compare(self, text: _Parts, heldout: _Parts) -> None:
+        """Refuse a held-out text that is the training text; warn if they share some sentences."""
         what = "keys" if self.settings.deduplicate else "contents"
-        keys = np.concatenate([part.array(what) for part in held.parts])
+        keys = np.concatenate([part.array(what) for part in heldout.parts])
         found = np.zeros(len(keys), dtype=bool)
         for part in text.parts:
             found |= np.isin(keys, part.array(what))
         number, name = int(found.sum()), self.settings.heldout
         if number == len(keys):
             raise DataError(
-                f"{name}: this held-out text is the training text: each of its {number:,} sentences is trained on; "
-                "hold out another, or a share such as 0.5%"
+                f"{name}: all of its {number:,} sentences are in the training text too. Hold out another text, or a "
+                "share such as 0.5%"
             )
         if number:
             log.warning("%s: %d of its %d sentences are in the training text too", name, number, len(keys))
 
-    def merge(self, cuts: list[Cut], n_words: int) -> tuple[list[Merged], Counts]:
-        """All shards, and how often each word is in the training part."""
+    def merge(self, ranges: list[KeyRange], n_words: int) -> tuple[list[Merged], Counts]:
+        """Merge all shards; count how often each word occurs in the training part."""
         folder = self._shards()
         asked = self.settings.shards
         pieces = [
             piece
-            for cut in cuts
-            if cut.low < cut.high
-            for piece in cut.pieces((asked if cut.name == "train" else None) or round(cut.tokens / SHARD_TOKENS) or 1)
+            for one in ranges
+            if one.low < one.high
+            for piece in one.pieces((asked if one.name == "train" else None) or round(one.tokens / SHARD_TOKENS) or 1)
         ]
         make = partial(merge, folder=folder, deduplicate=self.settings.deduplicate, n_words=n_words)
         counts = np.zeros(n_words, dtype=np.int64)
         shards = []
         tokens = 0
-        for merged, held in self.jobs.map(make, iter(pieces)):
+        for merged, counted in self.pool.map(make, iter(pieces)):
             if not merged.sentences:
-                raise DataError(f"--shards {asked}: too many for this text, one would be empty; ask for fewer")
+                raise DataError(f"--shards {asked}: too many for this text, because one would be empty; expected fewer")
             if merged.name.startswith("train"):
-                counts += held
+                counts += counted
             shards.append(merged)
             tokens += merged.tokens
             self.progress("merging", len(shards), len(pieces), tokens)
         return shards, counts
 
     def _shards(self) -> Path:
-        """Where merged shards are; those of other settings are removed, merging them again takes little."""
+        """Return the folder of merged shards; shards of other settings are removed, because merging is quick."""
         folder = self.work / "shards"
-        note = folder / "settings.json"
+        file = folder / "settings.json"
         settings = json.dumps(self.settings.merging())
-        if not note.exists() or note.read_text(encoding="utf-8") != settings:
+        if not file.exists() or file.read_text(encoding="utf-8") != settings:
             shutil.rmtree(folder, ignore_errors=True)
-            with replacing(note) as path:
+            with replacing(file) as path:
                 path.write_text(settings, encoding="utf-8")
         return folder
 
     def vocabulary_size(self, counts: Counts) -> int:
-        """How many words are predicted; the counts fall from the first that is not special."""
+        """Return the size of the vocabulary; the counts are those of the special words, then descending."""
         least = self.settings.min_count or (1 if self.settings.vocab_size else 2)
         enough = int((counts[len(SPECIAL) :] >= least).sum())
         if not enough:
-            raise DataError(f"no word is in the training text {least} times; give more text, or a lower --min-count")
+            raise DataError(f"no word occurs {least} times in the training text; give more text or lower --min-count")
         return min(len(SPECIAL) + enough, self.settings.vocab_size or len(counts))
 
     def write(self, shards: list[Merged], words: list[str], order: Counts, counts: Counts, size: int) -> dict[str, Any]:
-        """The folder's files, corpus.json last."""
+        """Write the files of the corpus folder, corpus.json last."""
         folder, table = self.work / "corpus", self.work / "rows.npy"
         shutil.rmtree(folder, ignore_errors=True)
         rows = np.empty(len(order), dtype=np.uint32)
@@ -256,7 +261,7 @@ class _Run:
         make = partial(write_shard, folder=self.work / "shards", corpus=folder, rows=table)
         written = []
         tokens = 0
-        for shard in self.jobs.map(make, iter(shards)):
+        for shard in self.pool.map(make, iter(shards)):
             written.append(asdict(shard))
             tokens += shard.tokens
             self.progress("writing", len(written), len(shards), tokens)
@@ -283,13 +288,13 @@ class _Run:
         return manifest
 
 
-def _make_part(block: Block, folder: Path, reader: Reader) -> tuple[dict[str, int], int]:
+def _make_part(block: Block, folder: Path, reader: SentenceReader) -> tuple[dict[str, int], int]:
     part = Part(folder, block.number)
-    return part.note() or write_part(block, part, reader), block.read
+    return part.summary() or write_part(block, part, reader), block.read
 
 
 def _order(words: list[str], counts: Counts, head: int) -> Counts:
-    """The words' numbers: the first `head` as they are, then by falling count; equal ones by code points."""
+    """Order the word numbers: the first `head` stay first, the others follow by descending count, then code points."""
     falling = counts.tolist()
     rest = sorted(range(head, len(words)), key=lambda k: (-falling[k], words[k]))
     return np.array([*range(head), *rest], dtype=np.int64)
@@ -300,18 +305,19 @@ def _read_vocabulary(path: Path) -> Vocabulary:
     if tuple(vocabulary.words[: len(SPECIAL)]) != SPECIAL:
         raise DataError(
             f"{path}: begins with {', '.join(vocabulary.words[: len(SPECIAL)])}; expected {', '.join(SPECIAL)}, then "
-            "words by falling count: the log-uniform sampler draws early lines most"
+            "words by descending count, because the log-uniform sampler draws early lines most often"
         )
     return vocabulary
 
 
 def _check_order(name: str, counts: Counts) -> None:
-    """Refuse a vocabulary whose later half is the more frequent one."""
+    """Refuse a vocabulary whose second half is more frequent than its first."""
     falling = counts[len(SPECIAL) :]
     half = (len(falling) + 1) // 2
     early, late = int(falling[:half].sum()), int(falling[half:].sum())
     if late > early:
         raise DataError(
-            f"{name}: not in the order of falling counts: the first half of its words is {early:,} training tokens, "
-            f"the second {late:,}; sort it, because the log-uniform sampler draws early lines most"
+            f"{name}: not sorted by descending count: the first half of its words occurs {early:,} times in the "
+            f"training text, the second half {late:,} times. Sort it, because the log-uniform sampler draws early "
+            f"lines most often"
         )

@@ -1,13 +1,12 @@
-"""BATCH ─▶ GRADIENTS ─▶ NEW WEIGHTS: one training step (bilm-tf's recipe).
+"""BATCH ─▶ GRADIENTS: the forward and backward pass of one training step, as in bilm-tf.
 
-Large tables, the softmax's and a word table's, are touched in a few thousand rows per step: those rows are taken out,
-get the gradient, and are all that is exchanged between processes, clipped and updated.
+Of the large tables (the softmax and a word table) a step uses a few thousand rows. Only these rows are copied out, get
+a gradient, and are exchanged between processes, clipped and updated.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +18,9 @@ from elmo.pretrain.batch import Batch
 from elmo.pretrain.distributed import World
 from elmo.pretrain.loss import full_softmax, sampled_softmax
 
-if TYPE_CHECKING:
-    from elmo.pretrain.graph import Recorded
-
 
 def tables_of(config: BiLMConfig, sampled: bool) -> set[str]:
-    """The parameters whose gradient has a few rows only, by name."""
+    """Return the names of the parameters whose gradient has only a few rows."""
     tables = {"softmax.weight", "softmax.bias"} if sampled else set()
     if config.char_cnn is None and (sampled or not config.share_embedding_softmax):
         tables.add("token_encoder.embedding")
@@ -33,13 +29,13 @@ def tables_of(config: BiLMConfig, sampled: bool) -> set[str]:
 
 @dataclass
 class TableRows:
-    """The rows of large tables that were taken out for one part of a batch."""
+    """The rows of large tables that one part of a batch uses."""
 
-    filled: int = 0  # of what is predicted, so many rows at the end are of no use
+    filled: int = 0  # padding rows at the end of what is predicted
     taken: list[tuple[nn.Parameter, Tensor, Tensor, bool]] = field(default_factory=list)
 
     def take(self, table: nn.Parameter, rows: Tensor, predicted: bool = False) -> Tensor:
-        """These rows, as a tensor whose gradient is kept; those that are predicted are rising, and each there once."""
+        """Copy rows into a tensor that gets a gradient; `predicted` rows are sorted and distinct."""
         values = table.detach().index_select(0, rows)
         if table.requires_grad:
             self.taken.append((table, rows, values.requires_grad_(), predicted))
@@ -47,7 +43,7 @@ class TableRows:
 
 
 def table_gradients(parts: Sequence[TableRows], world: World) -> dict[nn.Parameter, tuple[Tensor, Tensor]]:
-    """Of each table the rows that any part of any process took, each once, and the sums of their gradients."""
+    """Return, for each table, the distinct rows that any part of any process used, and the sums of their gradients."""
     found: dict[nn.Parameter, list[tuple[Tensor, Tensor, bool]]] = defaultdict(list)
     for part in parts:
         for table, rows, values, predicted in part.taken:
@@ -64,15 +60,15 @@ def table_gradients(parts: Sequence[TableRows], world: World) -> dict[nn.Paramet
 
 
 def losses(bilm: BiLM, batch: Batch, state: State, dropout: float, tables: TableRows) -> tuple[Tensor, State]:
-    """Summed cross-entropy of each direction, (S,), and the state after the window."""
+    """Compute the summed cross-entropy of each direction, (S,), and the state after the window."""
     encoder = bilm.token_encoder
     if isinstance(encoder, WordTable):
-        words = tables.take(encoder.embedding, batch.spelled)
+        words = tables.take(encoder.embedding, batch.words)
     else:
-        words = encoder(batch.spelled.long())
+        words = encoder(batch.words.long())
     directions, n_tokens = batch.inputs.shape
     rows = state.h.shape[2]
-    # A frequent word's gradient is the sum of thousands: in float32, whatever the products' precision.
+    # The gradient of a frequent word is a sum of thousands of terms: in float32, whatever the products' precision.
     words = words.float() if words.dtype == torch.bfloat16 else words
     inputs = words.index_select(0, batch.inputs.view(-1)).view(directions, n_tokens, -1)
     (*_, top), after = bilm.run_lstms(inputs, [rows] * (n_tokens // rows), state, dropout)
@@ -96,21 +92,24 @@ def losses(bilm: BiLM, batch: Batch, state: State, dropout: float, tables: Table
 
 @dataclass(frozen=True)
 class Pass:
-    """One way forward and back over a part of a batch. Its gradient is added to every `.grad`."""
+    """A forward and backward pass over one part of a batch; it adds the gradient to every `.grad`."""
 
     bilm: BiLM
     dropout: float
-    scale: float  # of the summed losses' mean over the directions
+    scale: float  # factor of the loss: the sum over tokens, averaged over directions
     precision: torch.dtype = torch.float32
 
     def __call__(self, batch: Batch, state: State) -> tuple[Tensor, State, TableRows]:
-        """Losses (S,), the state after the window, and the tables' rows with their gradients."""
+        """Return the losses (S,), the state after the window, and the rows of tables with their gradients."""
         tables = TableRows(batch.filled)
         low = self.precision == torch.bfloat16
         with torch.autocast(state.h.device.type, torch.bfloat16, enabled=low, cache_enabled=False):
             each, after = losses(self.bilm, batch, state, self.dropout, tables)
         torch.autograd.backward(each.mean() * self.scale)
         return each.detach(), after, tables
+
+
+PassRunner = Callable[[Pass, Batch, State], tuple[Tensor, State, TableRows]]
 
 
 def accumulate(
@@ -122,17 +121,18 @@ def accumulate(
     scale: float,
     world: World,
     precision: torch.dtype = torch.float32,
-    recorded: "Recorded | None" = None,
+    run_pass: PassRunner = Pass.__call__,
 ) -> tuple[Tensor, State]:
-    """The gradient of `scale` × the mean loss, over all parts and processes, in every `.grad`; the mean losses (S,).
+    """Set every `.grad` to the gradient of `scale` × the mean loss over all parts and processes.
 
-    Tables have sparse gradients: the rows that any process touched.
+    Returns the mean losses (S,) and the state after the window. Tables get sparse gradients, of the rows that any
+    process used. `run_pass` runs a pass: directly by default, or by replaying a recording (graph.py).
     """
     n_tokens = sum(part.inputs.shape[1] for part in parts) * world.size
-    once = Pass(bilm, dropout, scale / n_tokens, precision)
+    one_pass = Pass(bilm, dropout, scale / n_tokens, precision)
     bilm.zero_grad(set_to_none=True)
     states = [State(*rows) for rows in zip(*(torch.chunk(part, len(parts), dim=2) for part in state), strict=True)]
-    found = [recorded(once, *part) if recorded else once(*part) for part in zip(parts, states, strict=True)]
+    found = [run_pass(one_pass, *part) for part in zip(parts, states, strict=True)]
     each, after, tables = zip(*found, strict=True)
     total = torch.stack(each).sum(dim=0)
     sparse = table_gradients(tables, world)
@@ -147,13 +147,13 @@ def accumulate(
 
 
 def sparse_rows(rows: Tensor, values: Tensor, like: Tensor) -> Tensor:
-    """A sparse tensor of these rows, rising and each there once, which needs no check."""
+    """Return a sparse tensor of rows that are sorted and distinct, so that PyTorch need not check them."""
     with torch.sparse.check_sparse_tensor_invariants(enable=False):  # type: ignore[no-untyped-call]
         return torch.sparse_coo_tensor(rows[None], values, like.shape, is_coalesced=True)
 
 
 def clip(parameters: Sequence[Tensor], limit: float | None) -> Tensor:
-    """Scale all gradients together so that their norm is at most `limit`; the norm before."""
+    """Scale all gradients together so that their norm is at most `limit`; returns the norm before."""
     gradients = [
         parameter.grad._values() if parameter.grad.is_sparse else parameter.grad
         for parameter in parameters

@@ -1,11 +1,11 @@
-"""CORPUS ─▶ WINDOWS: sentences packed one after another into B rows, read T tokens at a time in each direction.
+"""CORPUS ─▶ WINDOWS: sentences one after another in B rows, read T tokens at a time in each direction.
 
-    row 0   <S> the cat sat </S> <S> it rain|ed </S> …        one window of T tokens per step; the LSTMs' state goes
-    row 1   … </S> <S> who knows ? </S> <S> n|obody …         from window to window along each row
+    row 0   <S> the cat sat </S> <S> it rain|ed </S> …        one window of T tokens per step; the LSTM state is
+    row 1   … </S> <S> who knows ? </S> <S> n|obody …         carried from window to window along each row
 
-Every shard is shuffled again in every epoch, sentence by sentence, and cut into B equal rows; the backward stream reads
-each sentence from its end. A window is a function of the seed and of its number alone: to go on after step k is to ask
-for window k, and each of several processes reads only its own rows.
+The sentences of every shard are shuffled again in every epoch, and the shard is cut into B equal rows; the backward
+stream reads each sentence in reverse. A window depends only on the seed and on its number: continuing after step k
+means asking for window k. Each of several processes reads only its own rows.
 """
 
 from functools import lru_cache
@@ -15,11 +15,11 @@ import numpy as np
 from elmo.errors import DataError
 from elmo.pretrain.corpus import Corpus, Rows, Shard, end_to_end, sentences_in
 
-SHUFFLE = 1  # what random numbers are for: one independent sequence each
+SHUFFLE = 1  # random numbers for different purposes are independent sequences: this is the one for shuffling
 
 
 class Streams:
-    """The training windows of some of the B rows."""
+    """The training windows of all B rows, or of this process's rows."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class Streams:
 
     @property
     def windows_per_epoch(self) -> float:
-        """Steps that read the whole text once."""
+        """The number of steps that read the text once."""
         return self.columns_per_epoch / self.steps
 
     def window(self, number: int) -> Rows:
-        """Word rows (S, B, T + 1) of step `number`: the first T are read, the last T are to be predicted."""
+        """Return the word rows (S, B, T + 1) of step `number`: the first T are read, the last T are predicted."""
         first = number * self.steps
         parts = []
         while first <= (number + 1) * self.steps:
@@ -73,7 +73,7 @@ class Streams:
         return np.random.default_rng([self.seed, SHUFFLE, epoch, *which])
 
     def _read_shard(self, direction: int, epoch: int, number: int) -> Rows:
-        """A shard's text as our rows read it, (rows, columns): its sentences in a new order."""
+        """Shuffle a shard and return this process's part of it, (rows, columns)."""
         shard: Shard = self.corpus.train[number]
         rng = self._rng(epoch, number, 0 if self._same_text else direction)
         columns = int(self._columns[number])
@@ -83,7 +83,7 @@ class Streams:
 
 
 def shuffled(text: Rows, rng: np.random.Generator, first: int, last: int, reverse: bool = False) -> Rows:
-    """Tokens `first` to `last` of the text with its sentences in random order, each read from its end if `reverse`."""
+    """Return tokens `first` to `last` of the text with its sentences shuffled, each in reverse order if `reverse`."""
     starts, lengths = sentences_in(text)
     order = rng.permutation(len(starts))
     ends = np.cumsum(lengths[order])

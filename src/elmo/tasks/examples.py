@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-Tokens = tuple[str, ...]
+from elmo.text.tokens import Tokens
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from elmo.embed.embedder import Embedder
 from elmo.errors import DataError
-from elmo.files import replacing
+from elmo.files import write_array, write_array_pieces
 from elmo.model.device import to_device
 from elmo.model.layers import Layers
-from elmo.tasks.examples import Tokens
 from elmo.text.batches import windows
+from elmo.text.tokens import Tokens
 from elmo.weights.download import cache_folder
 
 PART = 65_536  # tokens per part
@@ -132,6 +132,7 @@ class FrozenLayers:
         except DataError:
             if not path.exists():  # else another run has computed the same, and has removed the parts
                 raise
+        shutil.rmtree(path.with_suffix(""), ignore_errors=True)
         return _mapped(path, shape)
 
     def _compute_into(self, path: Path, texts: list[Tokens], shape: tuple[int, int, int]) -> None:
@@ -143,15 +144,10 @@ class FrozenLayers:
             if path.exists():
                 return
             if not part.exists():
-                with replacing(part) as temporary, temporary.open("wb") as file:
-                    np.save(file, self._compute(some, done, shape[0]))
+                write_array(part, self._compute(some, done, shape[0]))
             parts.append((part, count))
             done += count
-        header = {"descr": "<f2", "fortran_order": False, "shape": shape}
-        with replacing(path) as temporary, temporary.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for part, count in parts:
-                file.write(_mapped(part, (count, *shape[1:])).data)
+        write_array_pieces(path, np.float16, shape, (_mapped(part, (count, *shape[1:])) for part, count in parts))
         shutil.rmtree(folder, ignore_errors=True)
 
     def _compute(self, texts: list[Tokens], done: int, total: int) -> Stored:

@@ -10,40 +10,40 @@ not depend on them.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo.config import check_at_least, check_positive, check_shares
+from elmo.config import Bounds, CheckedConfig, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Probability
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
 from elmo.model.device import to_device
 from elmo.model.layers import Layers
 from elmo.model.scalar_mix import ScalarMix, total_penalty
 from elmo.packaged import DEFAULT
-from elmo.tasks.examples import Tokens
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.layers.encoder import Packed
 from elmo.text.characters import PADDING_ID, sentence_ids, word_ids
+from elmo.text.tokens import Tokens
 
 NO_WORD, UNKNOWN_WORD = 0, 1  # the first rows of the word table
 BILM = "inputs.bilm."  # in a task model, the names of the parameters of a trained biLM begin with it
 
 
 @dataclass(frozen=True)
-class ElmoConfig:
+class ElmoConfig(CheckedConfig):
     """Where and how a task uses a biLM."""
 
     model: str = DEFAULT  # whatever `elmo.load` takes
     placement: Literal["none", "input", "output", "both"] = "input"
     mix: str = "learned"  # or last, average, layer:j
-    mix_l2: float = 0.001  # λ of the penalty on the weights of the mix
-    dropout: float = 0.5
+    mix_l2: NonNegativeFloat = 0.001  # λ of the penalty on the weights of the mix
+    dropout: Probability = 0.5
     layer_norm: Literal["token", "bilm-tf"] | None = None
     trainable: bool = False
-    learning_rate: float | None = None  # of the biLM, if it is trained; None: that of the task
+    learning_rate: PositiveFloat | None = None  # of the biLM, if it is trained; None: that of the task
 
     @property
     def at_input(self) -> bool:
@@ -57,38 +57,38 @@ class ElmoConfig:
 
 
 @dataclass(frozen=True)
-class CharactersConfig:
+class CharactersConfig(CheckedConfig):
     """The character CNN of a task: filters of one width, and their maximum over the word."""
 
-    dim: int = 16
-    filters: int = 128
-    width: int = 3
-    max_characters: int = 50  # per word, including its begin and end
+    dim: PositiveInt = 16
+    filters: PositiveInt = 128
+    width: PositiveInt = 3
+    max_characters: Annotated[int, Bounds(ge=3)] = 50  # per word, including its begin and end
 
     def __post_init__(self) -> None:
-        sizes = {"dim": self.dim, "filters": self.filters, "width": self.width}
-        check_at_least(1, {f"inputs.characters.{name}": size for name, size in sizes.items()})
-        check_at_least(max(3, self.width), {"inputs.characters.max_characters": self.max_characters})
+        super().__post_init__()
+        if self.max_characters < self.width:
+            raise ConfigError(
+                f"inputs.characters.max_characters is {self.max_characters}; expected at least "
+                f"inputs.characters.width, which is {self.width}"
+            )
 
 
 @dataclass(frozen=True)
-class InputsConfig:
+class InputsConfig(CheckedConfig):
     """How a task represents a token."""
 
     elmo: ElmoConfig = field(default_factory=ElmoConfig)
     vectors: str | None = None  # a file of word vectors, as GloVe writes them
     vectors_trainable: bool = True
     lowercase: bool = True  # words are looked up in lower case
-    max_words: int = 100_000  # vectors to read from the file; those of words in the data are always read
-    own_words: int | None = 3  # how often a word without a vector must occur in training to get one
+    max_words: NonNegativeInt = 100_000  # vectors to read from the file; those of words in the data are always read
+    own_words: PositiveInt | None = 3  # how often a word without a vector must occur in training to get one
     characters: CharactersConfig | None = None
-    dropout: float = 0.0  # on words and characters
+    dropout: Probability = 0.0  # on words and characters
 
     def __post_init__(self) -> None:
-        check_shares({"inputs.dropout": self.dropout, "inputs.elmo.dropout": self.elmo.dropout})
-        check_at_least(0, {"inputs.max_words": self.max_words, "inputs.elmo.mix_l2": self.elmo.mix_l2})
-        check_at_least(1, {"inputs.own_words": self.own_words})
-        check_positive({"inputs.elmo.learning_rate": self.elmo.learning_rate})
+        super().__post_init__()
         if self.elmo.placement in ("none", "output") and self.vectors is None and self.characters is None:
             raise ConfigError(
                 f"inputs.elmo.placement is {self.elmo.placement!r}, and a word has neither inputs.vectors nor "

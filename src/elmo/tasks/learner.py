@@ -73,7 +73,10 @@ class Learner:
         missing = self._trained.keys() - weights.keys()
         if missing:
             raise KeyError(f"no tensor {min(missing)!r}")
-        self.model.load_state_dict(weights, strict=False)
+        try:
+            self.model.load_state_dict(weights, strict=False)
+        except RuntimeError as error:  # shapes; the message has several lines
+            raise ValueError(str(error).split("\n")[1].strip()) from None
         average = _of_kind("mean", tensors)
         self._average = {name: value.to(self._trained[name].device) for name, value in average.items()}
 

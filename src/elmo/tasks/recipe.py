@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from elmo.config import build, merged, read_toml, settings
+from elmo.config import build, merged, parse_assignments, read_toml
 from elmo.errors import ConfigError
 from elmo.tasks.task import Task, task_named
 from elmo.training.run import Run
@@ -29,4 +29,4 @@ def recipe(
         raise ConfigError(f'{file}: does not name its task; expected a line such as task = "ner"')
     task = task_named(chosen)
     base = asdict(task.config()) if resume is None else Run(resume).config_of(task.name)
-    return task, build(task.config, merged(merged(base, values), settings(assignments)))
+    return task, build(task.config, merged(merged(base, values), parse_assignments(assignments)))

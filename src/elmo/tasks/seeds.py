@@ -7,15 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from elmo.config import build, merged
 from elmo.model.device import device_named
 from elmo.tasks.sources import load_embedder, prepare_layers, request
 from elmo.tasks.task import task_named
 from elmo.tasks.train import Report, TaskTraining
 from elmo.training import seeds
+from elmo.training.run import Request
 from elmo.training.seeds import Logs
 
-FREE = ("train.device",)  # the fields that may differ from those of a finished run
+MAY_CHANGE = ("train.device",)  # the fields that may differ from those of a finished run
 
 
 def train_seeds(
@@ -33,25 +36,14 @@ def train_seeds(
 ) -> dict[str, Any] | None:
     """Train `count` seeds of a task, beginning with that of the config, `jobs` side by side (all on a GPU, else one).
 
-    `name` is the name or the folder of a task. Return the content of report.json; None if `stop` ended it early.
+    `name` is the name or the folder of a task. Return the content of report.json; None if `stop` ended it early. Each
+    seed has a process of its own, so a script that calls this needs the usual `if __name__ == "__main__":`.
     """
-    task = task_named(name)
-    splits = task.read(data)
     device = device_named(config.train.device)
-    embedder = load_embedder(config, device)
-    asked = request(task, config, splits, str(data), embedder)
-    requests = {
-        seed: replace(asked, config=_with_seed(config, seed), free=FREE)
-        for seed in range(config.train.seed, config.train.seed + count)
-    }
-    if seeds.unfinished(out, requests):
-        # Once, for all seeds.
-        prepare_layers(splits, config, embedder, progress=report.prepared if report else None)
+    requests = _prepare(name, config, data, out, count, device, report)
     train = partial(_train, name, asdict(config), data)
     side_by_side = jobs or (count if device.type == "cuda" else 1)
-    return seeds.train_seeds(
-        train, requests, out, jobs=side_by_side, threads=threads, stop=stop, progress=progress
-    )
+    return seeds.train_seeds(train, requests, out, jobs=side_by_side, threads=threads, stop=stop, progress=progress)
 
 
 def epoch_line(values: Mapping[str, Any]) -> str:
@@ -66,8 +58,21 @@ def dev_score(values: Mapping[str, Any]) -> tuple[str, float]:
     return next((name.removeprefix("dev_"), value) for name, value in values.items() if name.startswith("dev_"))
 
 
-def _with_seed(config: Any, seed: int) -> Any:
-    return replace(config, train=replace(config.train, seed=seed))
+def _prepare(
+    name: str, config: Any, data: Path, out: Path, count: int, device: torch.device, report: Report | None
+) -> dict[int, Request]:
+    """Compute the layers, once for all seeds; return the request of each. Data and biLM are not kept in memory."""
+    task = task_named(name)
+    splits = task.read(data)
+    embedder = load_embedder(config, device)
+    asked = request(task, config, splits, str(data), embedder)
+    requests = {
+        seed: replace(asked, config=replace(config, train=replace(config.train, seed=seed)), may_change=MAY_CHANGE)
+        for seed in range(config.train.seed, config.train.seed + count)
+    }
+    if seeds.unfinished(out, requests):
+        prepare_layers(splits, config, embedder, progress=report.prepared if report else None)
+    return requests
 
 
 class _PrintedReport:

@@ -12,7 +12,7 @@ from elmo.tasks.frozen import FrozenLayers, layers_folder
 from elmo.tasks.task import Task
 from elmo.training.run import Request, Source, fingerprint_of_file, fingerprint_of_tensors
 
-FREE = ("train.epochs", "train.patience", "train.device")  # the fields that a resumed run may change
+MAY_CHANGE = ("train.epochs", "train.patience", "train.device")  # the fields that may change when a run is resumed
 
 
 def load_embedder(config: Any, device: torch.device) -> Embedder | None:
@@ -44,4 +44,4 @@ def request(task: Task, config: Any, splits: Splits, data: str, embedder: Embedd
         sources["vectors"] = Source(inputs.vectors, fingerprint_of_file(Path(inputs.vectors)))
     if embedder is not None:
         sources["biLM"] = Source(inputs.elmo.model, fingerprint_of_tensors(embedder.bilm.state_dict()))
-    return Request(task.name, config, sources, FREE)
+    return Request(task.name, config, sources, MAY_CHANGE)

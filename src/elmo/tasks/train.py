@@ -82,7 +82,10 @@ class TaskTraining:
         for part in ("train", "dev"):
             if not splits.get(part):
                 raise DataError(f"{data}: no {part} part. Training needs one part to learn from and one to choose by")
-        self.run.refuse_nothing() if resume else self.run.refuse_used()
+        if resume:
+            self.run.refuse_nothing()
+        else:
+            self.run.refuse_used()
         self.splits = {**splits, "train": fraction(splits["train"], config.train.train_fraction, config.train.seed)}
         self.device = device_named(self.train_config.device)
         embedder = sources.load_embedder(config, self.device)

@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from sacremoses import MosesTokenizer
 
+Tokens = tuple[str, ...]
+"""The tokens of a text, as a key of a dictionary."""
+
 _STRETCH = re.compile(r"[^\s\x00-\x1f]+")
 
 

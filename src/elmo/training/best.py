@@ -1,4 +1,4 @@
-"""THE BEST SCORE SO FAR, and patience: when to stop because it gets no better."""
+"""THE BEST SCORE SO FAR, AND EARLY STOPPING."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ class Best:
     worse: int = 0
 
     def count(self, score: float, step: int, *, lower_is_better: bool = False) -> bool:
-        """Count one evaluation; whether its score is the best so far."""
+        """Count one evaluation; returns whether its score is the best so far."""
         better = self.best is None or (score < self.best if lower_is_better else score > self.best)
         if better:
             self.best, self.best_step, self.worse = score, step, 0
@@ -21,5 +21,5 @@ class Best:
         return better
 
     def exhausted(self, patience: int | None) -> bool:
-        """Whether `patience` evaluations in a row were not better."""
+        """Return whether the last `patience` evaluations were not better than the best."""
         return patience is not None and self.worse >= patience

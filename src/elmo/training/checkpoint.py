@@ -1,11 +1,11 @@
-"""TRAINING ◀─▶ DISK: everything a run needs to continue as if it had never stopped; safetensors and JSON, no pickle.
+"""CHECKPOINTS: everything that a run needs to continue as if it had never stopped; safetensors and JSON, no pickle.
 
     checkpoints/step-00001000/
-        config.json, model.safetensors, …    of a biLM: a model folder like any other
-        training.safetensors                 the optimizer's state, and whatever else is tensors
-        training.json                        the progress: the step, running sums, the best so far
+        config.json, model.safetensors, …    the model; of a biLM, a model folder like any other
+        training.safetensors                 the optimizer's state and other tensors
+        training.json                        the step, running sums, the best score so far
 
-What is random or read is a function of the seed and the step, so neither generators nor positions need saving.
+Random numbers and the text of a step depend only on the seed and the step, so neither is saved.
 """
 
 import json
@@ -28,9 +28,13 @@ TENSORS, FACTS = "training.safetensors", "training.json"
 _STEP = re.compile(r"step-(\d{8,})")
 
 
+class DamagedCheckpointError(WeightsError):
+    """A checkpoint whose files cannot be read, or do not fit the run."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
-    """The folder of one saved step."""
+    """The folder of one checkpoint."""
 
     path: Path
 
@@ -40,24 +44,26 @@ class Checkpoint:
         return int(self.path.name.removeprefix("step-"))
 
     def facts(self) -> dict[str, Any]:
-        """The facts that `save` was given."""
+        """Read the facts that were given to `save`."""
         with self.reading():
             facts: dict[str, Any] = json.loads((self.path / FACTS).read_text(encoding="utf-8"))
             return facts
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors that `save` was given."""
+        """Read the tensors that were given to `save`."""
         with self.reading(), safe_open(self.path / TENSORS, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Turn whatever is wrong with the files into one line that says what to remove."""
+        """Turn any error of reading the files into one line that says what to remove."""
         try:
             yield
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError, WeightsError) as error:
+        except DamagedCheckpointError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError, WeightsError) as error:
             what = str(error).split("\n")[0]
-            raise WeightsError(
+            raise DamagedCheckpointError(
                 f"{self.path}: a damaged checkpoint ({type(error).__name__}: {what}). Remove this folder; --resume "
                 f"then continues from the checkpoint before it, or starts over"
             ) from None
@@ -66,7 +72,7 @@ class Checkpoint:
 def save(
     root: Path, step: int, fill: Callable[[Path], None], tensors: Mapping[str, Tensor], facts: Mapping[str, Any]
 ) -> Checkpoint:
-    """Save a step, completely or not at all; one that was saved before stays as it is. `fill` writes the model."""
+    """Save a checkpoint, completely or not at all. `fill` writes the model. An existing one is left as it is."""
     path = root / f"step-{step:08d}"
     if not path.exists():
         with new_folder(path) as temporary:
@@ -77,18 +83,18 @@ def save(
 
 
 def all_of(root: Path) -> list[Checkpoint]:
-    """The checkpoints of a run, oldest first."""
+    """Return the checkpoints of a run, oldest first."""
     paths = [path for path in root.glob("step-*") if _STEP.fullmatch(path.name)]
     return sorted((Checkpoint(path) for path in paths), key=lambda checkpoint: checkpoint.step)
 
 
 def keep_last(root: Path, count: int, best: int | None) -> None:
-    """Remove all but the last few checkpoints and the best one, and what a killed run left half-written."""
+    """Remove all but the last `count` checkpoints and the best one, and incomplete ones that a killed run left."""
     for half in root.glob(".step-*"):
         shutil.rmtree(half, ignore_errors=True)
     for checkpoint in all_of(root)[:-count]:
         if checkpoint.step != best:
-            # Out of sight first: half a checkpoint must not look like one.
+            # Renamed first, so that an incomplete checkpoint never looks like a complete one.
             hidden = checkpoint.path.with_name(f".{checkpoint.path.name}.removed")
             try:
                 checkpoint.path.rename(hidden)

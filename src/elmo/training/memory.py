@@ -1,4 +1,4 @@
-"""MEMORY: what is available before a run, and what it used at most."""
+"""MEMORY: how much is available before a run, and how much it used at most."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +10,9 @@ _PROC, _CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
 
 
 def available(device: "torch.device") -> int | None:
-    """Bytes that a new run can use on a device; None where the system does not say.
+    """Return the bytes that a new run can use on a device; None if the system does not say.
 
-    Of main memory this counts what the system can take back (file caches), and obeys the limit of a container.
+    Main memory includes file caches, which the system can free, and respects the limit of a container.
     """
     if device.type == "cuda":
         from torch.cuda import mem_get_info
@@ -23,17 +23,17 @@ def available(device: "torch.device") -> int | None:
 
 
 def peak(device: "torch.device") -> int | None:
-    """Bytes that this process used at most: of the GPU's memory, or of main memory; None if the system does not say."""
+    """Return the peak memory of this process in bytes, of a GPU or of main memory; None if the system does not say."""
     if device.type == "cuda":
         from torch.cuda import max_memory_allocated
 
         return max_memory_allocated(device)
-    most = _field(_PROC / "self" / "status", "VmHWM:")  # getrusage's figure is no use: a child inherits its parent's
+    most = _field(_PROC / "self" / "status", "VmHWM:")  # not getrusage: a child inherits the figure of its parent
     return None if most is None else 1024 * most
 
 
 def _left_in_groups() -> list[int]:
-    """What the limits of this process's control groups (version 2) leave; a group obeys those above it, too."""
+    """Return what the limits of this process's control groups (version 2), and of those above them, leave."""
     left = []
     for line in _text(_PROC / "self" / "cgroup").splitlines():
         number, _, path = line.partition("::")
@@ -48,7 +48,7 @@ def _left_in_groups() -> list[int]:
 
 
 def _field(path: Path, name: str) -> int | None:
-    """The number behind a name, in a file of names and numbers."""
+    """Return the number after a name, in a file of names and numbers."""
     for line in _text(path).splitlines():
         words = line.split()
         if len(words) >= 2 and words[0] == name:

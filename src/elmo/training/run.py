@@ -1,11 +1,11 @@
-"""THE FOLDER OF A RUN: what was asked for, with which versions, and what came of it, step by step.
+"""THE FOLDER OF A RUN: its config, its metrics, its checkpoints and its result.
 
-    run.json         the config, versions, command, and fingerprints of what was read
-    metrics.jsonl    one JSON object per line; each has its step
+    run.json         the config, versions, command, and fingerprints of the files that were read
+    metrics.jsonl    one JSON object per line, each with its step
     checkpoints/     see checkpoint.py
-    model/           the result, at the end
+    model/           the result, written at the end
 
-Both training loops begin and resume a run here, so they accept and refuse the same things in the same words.
+Both training loops begin and resume a run here, so they accept and refuse the same things with the same messages.
 """
 
 import dataclasses
@@ -30,11 +30,12 @@ from elmo.training import checkpoint
 from elmo.training.checkpoint import Checkpoint
 
 RECORD, METRICS, CHECKPOINTS, MODEL = "run.json", "metrics.jsonl", "checkpoints", "model"
+RESULT = ("best_epoch", "scores")  # what the training of a task adds to the record at its end
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A file or folder that a run reads: where it is, and what tells its content from another."""
+    """A file or folder that a run reads: its path, and a fingerprint of its content."""
 
     path: str
     fingerprint: str
@@ -42,15 +43,15 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a run is asked to compute; equal requests give equal results."""
+    """Everything that a run's result depends on; equal requests give equal results."""
 
     task: str  # "pretrain", "finetune", or the name of a task
     config: Any  # a frozen dataclass
     sources: Mapping[str, Source]  # by name: "corpus", "data", "vectors", …
-    free: tuple[str, ...] = ()  # the config's fields that a resumed run may change
+    may_change: tuple[str, ...] = ()  # the config's fields that may change when the run is resumed
 
     def values(self) -> dict[str, Any]:
-        """The config as JSON gives it back."""
+        """Return the config as JSON would."""
         values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self.config)))
         return values
 
@@ -63,7 +64,7 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
-        """A run that was begun."""
+        """Open the folder of a run that has begun."""
         if not (folder / RECORD).is_file():
             raise DataError(f"{folder}: no {RECORD} in it; expected the folder of a run")
         return cls(folder)
@@ -92,10 +93,10 @@ class Run:
             **facts,
             "config": request.values(),
         }
-        _replace(self.folder / RECORD, json.dumps(record, indent=1) + "\n")
+        self._write(record)
 
     def config_of(self, task: str) -> dict[str, Any]:
-        """The config that a run of this task began with: what a resumed run starts from."""
+        """Return the config that a run of this task began with."""
         self.refuse_nothing()
         record = self.record
         kinds = {"task": str, "sources": dict, "config": dict}
@@ -112,7 +113,7 @@ class Run:
             raise DataError(f"{self.folder}: nothing to resume, no {RECORD} in it. Train without --resume first")
 
     def resume(self, request: Request) -> Checkpoint | None:
-        """The last checkpoint of a run that was begun with an equal request; None if it ended before its first."""
+        """Return the last checkpoint of a run that began with an equal request; None if there is none yet."""
         self.refuse_nothing()
         self.compare(request)
         saved = self.checkpoints()
@@ -122,11 +123,11 @@ class Run:
         """Refuse a request that differs from the one the run began with."""
         begun = self.config_of(request.task)
         record = self.record
-        different = differences(without(request.values(), request.free), without(begun, request.free))
+        different = differences(without(request.values(), request.may_change), without(begun, request.may_change))
         if different:
             raise ConfigError(
                 f"{self.folder}: the run was started with {different}. Give the same recipe (only "
-                f"{', '.join(request.free)} may change), or choose another folder"
+                f"{', '.join(request.may_change)} may change), or choose another folder"
             )
         for name in {**request.sources, **record["sources"]}:
             asked, found = request.sources.get(name), record["sources"].get(name)
@@ -138,15 +139,16 @@ class Run:
                 )
 
     def rewind(self, request: Request, step: int) -> None:
-        """Continue after a step: drop what was logged later, and record the fields that may change."""
+        """Continue after a step: remove later metrics and an earlier result, and record the config."""
         self.forget_after(step)
-        self.add(config=request.values())
+        record = {name: value for name, value in self.record.items() if name not in RESULT}
+        self._write({**record, "config": request.values()})
 
     # What is in the folder
 
     @property
     def record(self) -> dict[str, Any]:
-        """What was asked for."""
+        """The content of run.json."""
         path = self.folder / RECORD
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -158,7 +160,10 @@ class Run:
 
     def add(self, **facts: Any) -> None:
         """Add facts to the record."""
-        _replace(self.folder / RECORD, json.dumps({**self.record, **facts}, indent=1) + "\n")
+        self._write({**self.record, **facts})
+
+    def _write(self, record: dict[str, Any]) -> None:
+        _replace(self.folder / RECORD, json.dumps(record, indent=1) + "\n")
 
     def log(self, **values: Any) -> None:
         """Add a line to the metrics."""
@@ -170,7 +175,7 @@ class Run:
             raise write_error(path, error) from None
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Every line of the metrics; one that was being written when the run was killed is left out."""
+        """Read all lines of the metrics, except for a line that was being written when the run was killed."""
         path = self.folder / METRICS
         try:
             lines = path.read_bytes().split(b"\n") if path.exists() else []
@@ -179,23 +184,23 @@ class Run:
         return [_line(line, path, number) for number, line in enumerate(lines[:-1], 1)]
 
     def forget_after(self, step: int) -> None:
-        """Drop what was logged after a step: a resumed run logs it again."""
+        """Remove the metrics of later steps: a resumed run logs them again."""
         kept = [line for line in self.metrics() if line["step"] <= step]
         _replace(self.folder / METRICS, "".join(json.dumps(line) + "\n" for line in kept))
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The checkpoints, oldest first."""
+        """Return the checkpoints, oldest first."""
         return checkpoint.all_of(self.folder / CHECKPOINTS)
 
     def checkpoint(self, step: int) -> Checkpoint:
-        """The checkpoint of a step that was saved."""
+        """Return the checkpoint of a step."""
         saved = {one.step: one for one in self.checkpoints()}
         if step not in saved:
-            raise WeightsError(f"{self.folder / CHECKPOINTS}: step {step}, the best, is missing. Start over")
+            raise WeightsError(f"{self.folder / CHECKPOINTS}: step {step}, the best one, is missing. Start over")
         return saved[step]
 
     def advice(self, best_step: int | None, *fields: str) -> str:
-        """What to do after a loss that is not finite, or that diverged."""
+        """Say what to do after a loss that is not finite, or that diverged."""
         saved = self.checkpoints()
         good = [one for one in saved if one.step == best_step] or saved
         where = f"the last good checkpoint is {good[-1].path}" if good else "no checkpoint was saved before"
@@ -215,7 +220,7 @@ class Run:
 
 
 def fingerprint_of_file(path: Path) -> str:
-    """What tells the content of a file from another."""
+    """Return the size and the checksum of a file."""
     crc, size = 0, 0
     try:
         with path.open("rb") as file:
@@ -227,7 +232,7 @@ def fingerprint_of_file(path: Path) -> str:
 
 
 def fingerprint_of_tensors(tensors: Mapping[str, Tensor]) -> str:
-    """What tells the numbers of a model from another's."""
+    """Return a checksum of the names, shapes and values of tensors."""
     crc = 0
     for name, tensor in sorted(tensors.items()):
         numbers = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
@@ -236,7 +241,7 @@ def fingerprint_of_tensors(tensors: Mapping[str, Tensor]) -> str:
 
 
 def without(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """A nested table without the fields of these dotted names."""
+    """Copy a nested table without the fields of these dotted names."""
     kept = dict(values)
     for name in names:
         first, _, rest = name.partition(".")

@@ -1,7 +1,7 @@
-"""ONE RECIPE, SEVERAL SEEDS: a process for each, some side by side, and a report of their scores.
+"""ONE CONFIG, SEVERAL SEEDS: one process per seed, some in parallel, and a report of their scores.
 
-OUT/seed-0/ …      a run like any other; OUT/seed-0/log.txt is what its process printed
-OUT/report.json    each seed's scores, their mean and standard deviation
+OUT/seed-0/ …      a run like any other; OUT/seed-0/log.txt contains what its process printed
+OUT/report.json    the scores of each seed, their mean and standard deviation
 """
 
 import json
@@ -38,10 +38,10 @@ def train_seeds(
     stop: threading.Event | None = None,
     progress: Callable[[Logs], None] = lambda _: None,
 ) -> dict[str, Any] | None:
-    """Call `train` for every seed, each in a process of its own, `jobs` at a time; None if `stop` ended it early.
+    """Call `train` for every seed, each in its own process, `jobs` at a time; returns the report, or None if stopped.
 
-    Seeds that are finished are not trained again, interrupted ones are resumed. A seed whose run was begun with another
-    request is refused before anything is trained. `progress` gets the metrics of all seeds now and then.
+    Finished seeds are not trained again, interrupted ones are resumed. If the run of a seed began with another request,
+    it is refused before anything is trained. `progress` is called repeatedly with the metrics of all seeds.
     """
     stop = stop or threading.Event()
     waiting = unfinished(out, requests)
@@ -55,8 +55,7 @@ def train_seeds(
             for seed, process in list(running.items()):
                 if process.exitcode is not None:
                     del running[seed]
-                    if process.exitcode != 0:
-                        raise ElmoError(_failure(seed, process.exitcode, out / f"seed-{seed}" / LOG))
+                    _check_end(seed, process.exitcode, out / f"seed-{seed}")
             progress({seed: Run(out / f"seed-{seed}").metrics() for seed in requests})
     finally:
         for process in running.values():
@@ -67,7 +66,7 @@ def train_seeds(
 
 
 def unfinished(out: Path, requests: Mapping[int, Request]) -> list[int]:
-    """The seeds that have no scores yet; refuses a folder whose runs are not what is asked for."""
+    """Return the seeds that have no scores yet; refuse a folder with runs of another request."""
     if (out / RECORD).exists():
         raise DataError(f"{out} already contains a run of one seed. Choose another folder")
     waiting = []
@@ -82,7 +81,7 @@ def unfinished(out: Path, requests: Mapping[int, Request]) -> list[int]:
 
 
 def write_report(out: Path, seeds: Sequence[int]) -> dict[str, Any]:
-    """Each seed's scores, and their mean and standard deviation (of a sample), by part and score."""
+    """Write the scores of each seed, and their mean and (sample) standard deviation, by part and score."""
     runs = {seed: Run(out / f"seed-{seed}").record["scores"] for seed in seeds}
     found: dict[str, dict[str, dict[str, float]]] = {}
     for part, scores in runs[seeds[0]].items():
@@ -103,12 +102,12 @@ def write_report(out: Path, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Mean and standard deviation."""
+    """Return mean and standard deviation."""
     return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else 0.0}
 
 
 def _share(jobs: int) -> int | None:
-    """The threads of one of several processes: more threads than cores would wait for each other."""
+    """Return the number of threads per process, so that all together use every core once."""
     return None if "OMP_NUM_THREADS" in os.environ else max(1, (os.cpu_count() or 1) // jobs)
 
 
@@ -117,14 +116,14 @@ def _start(train: Train, seed: int, folder: Path, threads: int | None) -> BasePr
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise write_error(folder, error) from None
-    # Not forked: threads may be running here, those of a progress bar for one.
+    # Not forked: threads may be running here, for example those of a progress bar.
     process = get_context("spawn").Process(target=_work, args=(train, seed, folder, threads), name=f"seed {seed}")
     process.start()
     return process
 
 
 def _work(train: Train, seed: int, folder: Path, threads: int | None) -> None:
-    """Train one seed, in its own process; everything that is printed goes to its log."""
+    """Train one seed in its own process; everything that it prints goes to its log."""
     behave_as_child()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -144,8 +143,16 @@ def _work(train: Train, seed: int, folder: Path, threads: int | None) -> None:
         sys.exit(2)
 
 
-def _failure(seed: int, code: int, log: Path) -> str:
-    if code < 0:
-        return f"seed {seed}: its process was killed by signal {-code}, perhaps for lack of memory. See {log}"
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().split("\n") if log.exists() else [""]
-    return f"seed {seed}: {lines[-1].removeprefix('elmo: ')} (all that it printed is in {log})"
+def _check_end(seed: int, code: int, folder: Path) -> None:
+    """Raise an error if the process of a seed failed, was killed or was interrupted."""
+    log = folder / LOG
+    if code == 0 and "scores" in Run.open(folder).record:
+        return
+    if code == 0:
+        what = "its process was interrupted. Run the same command again to continue"
+    elif code < 0:
+        what = f"its process was killed by signal {-code}, possibly because memory ran out. See {log}"
+    else:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().split("\n") if log.exists() else [""]
+        what = f"{lines[-1].removeprefix('elmo: ')} (its complete output is in {log})"
+    raise ElmoError(f"seed {seed}: {what}")

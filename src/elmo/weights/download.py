@@ -3,7 +3,7 @@
 The published files have no known checksums. So the checksum of the first download is stored, and a file that has
 changed since is refused.
 Beside `weights.hdf5` there may be `weights.hdf5.part` (the bytes so far), `.part.json` (what they are the beginning
-of), `.sha256.json` (the record of the first download) and `.lock`. Standard library only.
+of) and `.sha256.json` (the record of the first download).
 """
 
 import contextlib
@@ -13,21 +13,18 @@ import http.client
 import json
 import os
 import re
-import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from elmo.errors import WeightsError
+from elmo.errors import DataError, WeightsError
+from elmo.files import locked
 
-if sys.platform != "win32":
-    import fcntl
-
-Progress = Callable[[int, int | None], None]
+DownloadProgress = Callable[[int, int | None], None]
 """Called with the bytes on disk so far and the bytes in all (None where the server does not say)."""
 
 RETRIES = 4  # after the first attempt; each continues where the last one broke off
@@ -57,7 +54,7 @@ def offline() -> bool:
     return any(switch.strip().lower() in ("1", "true", "yes", "on") for switch in switches)
 
 
-def download(url: str, target: Path, *, progress: Progress | None = None) -> Path:
+def download(url: str, target: Path, *, progress: DownloadProgress | None = None) -> Path:
     """Return `target`, downloaded from `url` unless it is there already, and the same file as at its first download.
 
     The file appears when it is complete. A download that broke off is resumed by the next call.
@@ -72,7 +69,9 @@ def download(url: str, target: Path, *, progress: Progress | None = None) -> Pat
                     f" unset them, or put {url} there by hand"
                 )
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _locked(_beside(target, ".lock")):
+            with contextlib.ExitStack() as stack:
+                with contextlib.suppress(DataError):  # some cluster file systems have no locks: nothing is held there
+                    stack.enter_context(locked(target, wait=True))
                 if not target.exists():  # another process may have finished it while this one waited
                     _download(url, target, progress)
         _check(target, target, url)
@@ -85,7 +84,7 @@ def download(url: str, target: Path, *, progress: Progress | None = None) -> Pat
     return target
 
 
-def _download(url: str, target: Path, progress: Progress | None) -> None:
+def _download(url: str, target: Path, progress: DownloadProgress | None) -> None:
     """Complete the part file and put it in place, unless it is another file than the first time."""
     part = _beside(target, ".part")
     for attempt in range(RETRIES + 1):
@@ -108,7 +107,7 @@ def _download(url: str, target: Path, progress: Progress | None) -> None:
     _beside(part, ".json").unlink(missing_ok=True)
 
 
-def _receive(url: str, part: Path, progress: Progress | None) -> None:
+def _receive(url: str, part: Path, progress: DownloadProgress | None) -> None:
     """Make one request and write what it gives to `part`; return when the file is complete."""
     had, same_as = _resumable(url, part)
     headers = {"Range": f"bytes={had}-", "If-Range": same_as} if had else {}
@@ -230,18 +229,3 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold `path` as a lock, so that one process downloads and the others wait for it.
-
-    The file stays: removing it would let a third process lock a new one while the second holds the old. Windows and
-    some cluster file systems have no flock: there nothing is held, and one should download a model once before
-    starting many processes.
-    """
-    with path.open("ab") as file:
-        if sys.platform != "win32":
-            with contextlib.suppress(OSError):
-                fcntl.flock(file, fcntl.LOCK_EX)
-        yield

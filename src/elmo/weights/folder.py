@@ -1,21 +1,18 @@
 """OUR FOLDER ◀─▶ MODEL, in the Hugging Face layout.
 
     config.json               what the model is made of
-    model.safetensors         its parameters, and the softmax where there is one
+    model.safetensors         its parameters, and the softmax if it has one; or several shards, with an index
     vocabulary.txt            the words of the softmax or of the word table
     warm_state.safetensors    where `state="warm"` starts every sentence
 """
 
 import dataclasses
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from elmo.config import build
@@ -24,7 +21,9 @@ from elmo.files import new_folder, refuse_existing
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.lstm import State
 from elmo.text.vocabulary import Vocabulary
+from elmo.weights.int8 import SCALE, quantize
 from elmo.weights.json_file import read_json
+from elmo.weights.tensor_files import MAX_SHARD_BYTES, read_tensors, write_tensors
 
 CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
     "config.json",
@@ -32,8 +31,6 @@ CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
     "vocabulary.txt",
     "warm_state.safetensors",
 )
-
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # of the tensors in a file
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ def read(folder: Path, softmax: bool = False) -> Pretrained:
     with torch.device("meta"):
         bilm = BiLM(config)
     expected = {name: tuple(tensor.shape) for name, tensor in bilm.state_dict().items()}
-    bilm.load_state_dict(tensors_of(folder / WEIGHTS, expected), assign=True)
+    bilm.load_state_dict(read_tensors(folder / WEIGHTS, expected, CONFIG), assign=True)
     words, warm = folder / VOCABULARY, folder / WARM_STATE
     vocabulary = Vocabulary.read(words) if words.exists() else None
     if softmax and vocabulary is not None and config.n_softmax not in (None, len(vocabulary)):
@@ -66,7 +63,7 @@ def read(folder: Path, softmax: bool = False) -> Pretrained:
         lstm = config.lstm
         leading = (lstm.n_layers, config.directions, 1)
         shapes = {"h": (*leading, lstm.projection_dim), "c": (*leading, lstm.dim)}
-        state = State(**tensors_of(warm, shapes))
+        state = State(**read_tensors(warm, shapes, CONFIG))
     return Pretrained(bilm.eval(), vocabulary, state)
 
 
@@ -78,19 +75,40 @@ def write(model: Pretrained, folder: Path, dtype: torch.dtype | None = None) -> 
 
 
 def fill(folder: Path, model: Pretrained, dtype: torch.dtype | None = None) -> None:
-    """Write a model's files into a folder that is there."""
-    tensors = {name: tensor.detach().to("cpu", dtype).contiguous() for name, tensor in model.bilm.state_dict().items()}
-    for name, tensor in tensors.items():
-        if dtype is not None and not tensor.isfinite().all():
-            raise WeightsError(f"{name!r} has values that {dtype} cannot hold; keep the model in float32")
+    """Write a model's files into an existing folder."""
     config = {"model_type": "elmo", "architectures": ["BiLM"], **dataclasses.asdict(model.bilm.config)}
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    write_tensors(folder / WEIGHTS, stored(model.bilm, dtype), MAX_SHARD_BYTES if dtype == torch.int8 else None)
     if model.vocabulary is not None:
         model.vocabulary.write(folder / VOCABULARY)
     if model.warm_state is not None:
         state = {name: tensor.float().cpu().contiguous() for name, tensor in model.warm_state._asdict().items()}
-        save_file(state, folder / WARM_STATE)
+        write_tensors(folder / WARM_STATE, state)
+
+
+def stored(bilm: BiLM, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    """A model's tensors as a file has them: as they are, in another float type, or with the matrices in int8.
+
+    With int8, vectors and the table of characters stay float32: they are small, and every token depends on them.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in bilm.state_dict().items():
+        tensor = parameter.detach().cpu()
+        summed_over = _summed_over(name, tensor, bilm.config) if dtype == torch.int8 else None
+        if summed_over is not None:
+            tensors[name], tensors[name + SCALE] = quantize(tensor, summed_over)
+            continue
+        tensors[name] = tensor.to(torch.float32 if dtype == torch.int8 else dtype).contiguous()
+        if dtype is not None and not tensors[name].isfinite().all():
+            raise WeightsError(f"{name!r} has values that {dtype} cannot hold; keep the model in float32")
+    return tensors
+
+
+def _summed_over(name: str, tensor: Tensor, config: BiLMConfig) -> int | None:
+    """The axis that a product with this matrix sums over; None for what is no such matrix."""
+    if name == "softmax.weight" or (name == "token_encoder.embedding" and config.n_words is not None):
+        return 1
+    return None if tensor.dim() < 2 or name.endswith(("bias", "embedding")) else tensor.dim() - 2
 
 
 def config_of(values: dict[str, Any], where: Path) -> BiLMConfig:
@@ -103,30 +121,3 @@ def config_of(values: dict[str, Any], where: Path) -> BiLMConfig:
     if "lstm" not in values:
         raise WeightsError(f"{where}: not the config of a biLM; expected 'lstm' and 'char_cnn'")
     return config
-
-
-def tensors_of(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """The named tensors of a safetensors file in float32, each checked."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            missing = sorted(set(shapes) - set(file.keys()))
-            if missing:
-                raise WeightsError(f"{path}: no tensor {missing[0]!r}; {CONFIG} asks for it. Are they from one model?")
-            tensors = {name: file.get_tensor(name) for name in shapes}
-    except FileNotFoundError:
-        raise WeightsError(f"{path}: no such file; a model folder holds {CONFIG} and {WEIGHTS}") from None
-    except (SafetensorError, OSError) as error:
-        raise WeightsError(f"{path}: damaged, or not safetensors ({error}). Get the file again") from None
-    for name, shape in shapes.items():
-        tensor = tensors[name]
-        if tuple(tensor.shape) != shape:
-            raise WeightsError(
-                f"{path}: {name!r} has shape {tuple(tensor.shape)}; {CONFIG} needs {shape}. Are they from one model?"
-            )
-        if tensor.dtype not in DTYPES:
-            found, *names = (str(dtype).removeprefix("torch.") for dtype in (tensor.dtype, *DTYPES))
-            raise WeightsError(f"{path}: {name!r} is of type {found}; expected one of {', '.join(names)}")
-        tensors[name] = tensor.float()
-        if not torch.isfinite(tensors[name].sum(dtype=torch.float64)):
-            raise WeightsError(f"{path}: {name!r} holds NaN or infinity; the weights are damaged")
-    return tensors

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elmo.errors import ElmoError, WeightsError
-from elmo.weights.download import Progress, cache_folder, download, offline
+from elmo.progress import progress_bars
+from elmo.weights.download import DownloadProgress, cache_folder, download, offline
 
 # What a model folder can consist of. No *.bin, *.pt or *.ckpt: a pickle can run code when it is read.
 HUB_FILES = ["config.json", "*.safetensors", "vocabulary.txt", "options.json", "*.hdf5", "README.md"]
@@ -20,62 +21,47 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """One published model: where its two files are, and what it is."""
+    """The addresses of a published model's two files."""
 
     name: str
     options_url: str
     weights_url: str
-    description: str
-    language: str
 
 
-def _published(name: str, options: str, weights: str, language: str, description: str) -> PublishedModel:
+def _published(name: str, options: str, weights: str) -> PublishedModel:
     site = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo"
-    return PublishedModel(name, f"{site}/{options}", f"{site}/{weights}", description, language)
+    return PublishedModel(name, f"{site}/{options}", f"{site}/{weights}")
 
 
-def _authors(name: str, size: str, description: str) -> PublishedModel:
+def _authors(name: str, size: str) -> PublishedModel:
     stem = f"{size}/elmo_{size}"
-    return _published(name, f"{stem}_options.json", f"{stem}_weights.hdf5", "English", description)
+    return _published(name, f"{stem}_options.json", f"{stem}_weights.hdf5")
 
 
 PUBLISHED: dict[str, PublishedModel] = {
     model.name: model
     for model in (
-        _authors("small", "2x1024_128_2048cnn_1xhighway", "13,593,296 parameters, three layers of 256"),
-        _authors("medium", "2x2048_256_2048cnn_1xhighway", "28,027,728 parameters, three layers of 512"),
-        _authors("original", "2x4096_512_2048cnn_2xhighway", "93,600,848 parameters, three layers of 1024"),
-        _authors(
-            "original-5.5b",
-            "2x4096_512_2048cnn_2xhighway_5.5B",
-            "93,600,848 parameters, three layers of 1024; trained on 5.5 billion tokens",
-        ),
+        _authors("small", "2x1024_128_2048cnn_1xhighway"),
+        _authors("medium", "2x2048_256_2048cnn_1xhighway"),
+        _authors("original", "2x4096_512_2048cnn_2xhighway"),
+        _authors("original-5.5b", "2x4096_512_2048cnn_2xhighway_5.5B"),
+        # Contributed by others: trained on PubMed, on the Portuguese Wikipedia, on the web corpus brWaC.
         _published(
             "pubmed",
             "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_options.json",
             "contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5",
-            "English",
-            "93,600,848 parameters, three layers of 1024; contributed, trained on PubMed",
         ),
         _published(
-            "portuguese",
-            "contributed/pt/wikipedia/options.json",
-            "contributed/pt/wikipedia/elmo_pt_weights.hdf5",
-            "Portuguese",
-            "contributed, trained on Wikipedia",
+            "portuguese", "contributed/pt/wikipedia/options.json", "contributed/pt/wikipedia/elmo_pt_weights.hdf5"
         ),
         _published(
-            "portuguese-brwac",
-            "contributed/pt/brwac/options.json",
-            "contributed/pt/brwac/elmo_pt_weights_dgx1.hdf5",
-            "Portuguese",
-            "contributed, trained on the web corpus brWaC",
+            "portuguese-brwac", "contributed/pt/brwac/options.json", "contributed/pt/brwac/elmo_pt_weights_dgx1.hdf5"
         ),
     )
 }
 
 
-def fetch(name: str, progress: Progress | None = None) -> tuple[Path, Path]:
+def fetch(name: str, progress: DownloadProgress | None = None) -> tuple[Path, Path]:
     """Return the options and the weights file of a published model, downloaded if they are not in the cache.
 
     `progress` is called for the weights only: the options are a few hundred bytes. Without it, a terminal shows a bar.
@@ -100,22 +86,13 @@ def fetch(name: str, progress: Progress | None = None) -> tuple[Path, Path]:
 
 
 @contextmanager
-def _bar(name: str) -> Iterator[Progress]:
-    """A bar with the speed and the time left, shown on a terminal only."""
-    from rich import progress
-    from rich.console import Console
+def _bar(name: str) -> Iterator[DownloadProgress]:
+    """Show the download on a terminal; yield the callback that moves the bar."""
+    from rich.progress import DownloadColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with progress_bars(DownloadColumn(), TransferSpeedColumn()) as bars:
+        task = bars.add_task(name, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def fetch_hub(repo_id: str, revision: str | None = None) -> Path:

@@ -11,7 +11,7 @@ The caller chooses, by `triton_computes`; `BiLM.reference = True` switches all o
 from collections.abc import Callable
 from functools import cache, wraps
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,8 +21,20 @@ from elmo.model.device import without_autocast
 Gradients = tuple[Tensor | None, ...]
 
 
+class LSTMLayer(NamedTuple):
+    """Weights and settings of one LSTM layer. Gates are in the order input, forget, output, candidate."""
+
+    weight_input: Tensor  # (S, D_in, 4H)
+    weight_hidden: Tensor  # (S, D, 4H)
+    bias: Tensor  # (S, 4H)
+    weight_projection: Tensor | None  # (S, H, D)
+    forget_bias: float
+    cell_clip: float | None
+    proj_clip: float | None
+
+
 def triton_computes(tensor: Tensor) -> bool:
-    """Whether Triton's kernels take this: a CUDA device's, of a generation that knows bfloat16, not in float64."""
+    """Whether Triton kernels compute this: on a CUDA device that supports bfloat16, and not in float64."""
     return tensor.is_cuda and tensor.dtype in (torch.float32, torch.bfloat16) and _triton_runs_on(tensor.device)
 
 

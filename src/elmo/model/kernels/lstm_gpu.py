@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from torch.autograd.graph import increment_version
 
 from elmo.model.device import product_dtype
-from elmo.model.kernels import exact_backward
+from elmo.model.kernels import LSTMLayer, exact_backward
 
 BLOCK = 1024  # numbers that one program computes
 
@@ -35,23 +35,18 @@ def lstm_gpu(
     rows: Sequence[int],  # active sentences at each step
     h: Tensor,  # (S, B, D)
     c: Tensor,  # (S, B, H)
-    weight_input: Tensor,  # (S, D_in, 4H), gates i, f, o, candidate
-    weight_hidden: Tensor,  # (S, D, 4H)
-    bias: Tensor,  # (S, 4H)
-    weight_projection: Tensor | None,  # (S, H, D)
-    forget_bias: float,
-    cell_clip: float | None,
-    proj_clip: float | None,
+    layer: LSTMLayer,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs (S, N, D) and the state after each sentence's last token."""
-    tensors = inputs, h, c, weight_input, weight_hidden, bias, weight_projection
-    proj_clip = None if weight_projection is None else proj_clip
-    settings = list(rows), forget_bias, _limit(cell_clip, c.dtype), _limit(proj_clip, product_dtype(inputs))
+    """Return the outputs (S, N, D), and h and c after each sentence's last token."""
+    proj_clip = None if layer.weight_projection is None else layer.proj_clip
+    layer = layer._replace(
+        cell_clip=_limit(layer.cell_clip, c.dtype), proj_clip=_limit(proj_clip, product_dtype(inputs))
+    )
     with torch.cuda.device_of(inputs):
-        if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors):
-            outputs, h, c = _LSTM.apply(*tensors, *settings)
+        if torch.is_grad_enabled() and any(t.requires_grad for t in (inputs, h, c, *layer) if isinstance(t, Tensor)):
+            outputs, h, c = _LSTM.apply(inputs, h, c, list(rows), *layer)
         else:
-            outputs, h, c, _ = _forward(*tensors, *settings, keep=False)
+            outputs, h, c, _ = _forward(inputs, h, c, list(rows), layer, keep=False)
     return outputs, h, c
 
 
@@ -74,16 +69,11 @@ def _forward(
     inputs: Tensor,
     h: Tensor,
     c: Tensor,
-    weight_input: Tensor,
-    weight_hidden: Tensor,
-    bias: Tensor,
-    weight_projection: Tensor | None,
     rows: list[int],
-    forget_bias: float,
-    cell_clip: float,
-    proj_clip: float,
+    layer: LSTMLayer,
     keep: bool,
 ) -> tuple[Tensor, Tensor, Tensor, _Kept]:
+    weight_input, weight_hidden, bias, weight_projection, forget_bias, cell_clip, proj_clip = layer
     low = product_dtype(inputs)
     directions, n_tokens, input_dim = inputs.shape
     dim, size = h.shape[2], c.shape[2]
@@ -134,20 +124,14 @@ class _LSTM(torch.autograd.Function):
         inputs: Tensor,
         h: Tensor,
         c: Tensor,
-        weight_input: Tensor,
-        weight_hidden: Tensor,
-        bias: Tensor,
-        weight_projection: Tensor | None,
         rows: list[int],
-        forget_bias: float,
-        cell_clip: float,
-        proj_clip: float,
+        *parts: Any,  # of an `LSTMLayer`, one by one: autograd does not look into a tuple
     ) -> tuple[Tensor, Tensor, Tensor]:
-        tensors = inputs, h, c, weight_input, weight_hidden, bias, weight_projection
-        outputs, after_h, after_c, kept = _forward(*tensors, rows, forget_bias, cell_clip, proj_clip, keep=True)
-        ctx.save_for_backward(c.contiguous(), bias, weight_projection, outputs, *kept)
-        ctx.settings = rows, forget_bias, cell_clip, proj_clip
-        ctx.dtypes = [None if tensor is None else tensor.dtype for tensor in tensors]
+        layer = LSTMLayer(*parts)
+        outputs, after_h, after_c, kept = _forward(inputs, h, c, rows, layer, keep=True)
+        ctx.save_for_backward(c.contiguous(), layer.bias, layer.weight_projection, outputs, *kept)
+        ctx.settings = rows, layer.forget_bias, layer.cell_clip, layer.proj_clip
+        ctx.dtypes = [t.dtype if isinstance(t, Tensor) else None for t in (inputs, h, c, rows, *layer)]
         ctx.set_materialize_grads(False)
         return outputs, after_h, after_c
 
@@ -208,11 +192,10 @@ class _LSTM(torch.autograd.Function):
         d_bias = gates.sum(dim=1, dtype=torch.float32)
         increment_version(gates)  # a second way back is refused: the gates are gone
         gradients = (
-            d_read[:, :, :input_dim], d_h, d_c,
-            d_weight[:, :input_dim], d_weight[:, input_dim:], d_bias, d_weight_projection,
+            d_read[:, :, :input_dim], d_h, d_c, None,
+            d_weight[:, :input_dim], d_weight[:, input_dim:], d_bias, d_weight_projection, None, None, None,
         )  # fmt: skip
-        as_given = (g if g is None else g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True))
-        return *as_given, None, None, None, None
+        return tuple(g if g is None else g.to(dtype) for g, dtype in zip(gradients, ctx.dtypes, strict=True))
 
 
 def _steps(rows: list[int]) -> list[tuple[int, int]]:

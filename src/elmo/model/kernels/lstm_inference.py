@@ -12,6 +12,8 @@ from math import prod
 import torch
 from torch import Tensor
 
+from elmo.model.kernels import LSTMLayer
+
 BLOCK_TOKENS = {"cpu": 512, "cuda": 8192}  # whose inputs' share of the gates is computed at a time
 
 
@@ -20,15 +22,10 @@ def lstm_inference(
     rows: Sequence[int],  # active sentences at each step
     h: Tensor,  # (S, B, D)
     c: Tensor,  # (S, B, H)
-    weight_input: Tensor,  # (S, D_in, 4H), gates i, f, o, candidate
-    weight_hidden: Tensor,  # (S, D, 4H)
-    bias: Tensor,  # (S, 4H)
-    weight_projection: Tensor | None,  # (S, H, D)
-    forget_bias: float,
-    cell_clip: float | None,
-    proj_clip: float | None,
+    layer: LSTMLayer,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs (S, N, D) and the state after each sentence's last token."""
+    """Return the outputs (S, N, D), and h and c after each sentence's last token."""
+    weight_input, weight_hidden, bias, weight_projection, forget_bias, cell_clip, proj_clip = layer
     directions, n_tokens, _ = inputs.shape
     dim, cell = h.shape[2], c.shape[2]
     h, c = h.clone(), c.clone()

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elmo.model.device import product_dtype
-from elmo.model.kernels import exact_backward
+from elmo.model.kernels import LSTMLayer, exact_backward
 
 
 def lstm_training(
@@ -24,19 +24,10 @@ def lstm_training(
     rows: Sequence[int],  # active sentences at each step
     h: Tensor,  # (S, B, D)
     c: Tensor,  # (S, B, H)
-    weight_input: Tensor,  # (S, D_in, 4H), gates i, f, o, candidate
-    weight_hidden: Tensor,  # (S, D, 4H)
-    bias: Tensor,  # (S, 4H)
-    weight_projection: Tensor | None,  # (S, H, D)
-    forget_bias: float,
-    cell_clip: float | None,
-    proj_clip: float | None,
+    layer: LSTMLayer,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Outputs (S, N, D) and the state after each sentence's last token."""
-    outputs, h, c = _LSTM.apply(  # type: ignore[no-untyped-call]
-        inputs, h, c, weight_input, weight_hidden, bias, weight_projection,
-        list(rows), forget_bias, cell_clip, proj_clip,
-    )  # fmt: skip
+    """Return the outputs (S, N, D), and h and c after each sentence's last token."""
+    outputs, h, c = _LSTM.apply(inputs, h, c, list(rows), *layer)  # type: ignore[no-untyped-call]
     return outputs, h, c
 
 
@@ -47,15 +38,10 @@ class _LSTM(torch.autograd.Function):
         inputs: Tensor,
         h: Tensor,
         c: Tensor,
-        weight_input: Tensor,
-        weight_hidden: Tensor,
-        bias: Tensor,
-        weight_projection: Tensor | None,
         rows: list[int],
-        forget_bias: float,
-        cell_clip: float | None,
-        proj_clip: float | None,
+        *parts: Any,  # of an `LSTMLayer`, one by one: autograd does not look into a tuple
     ) -> tuple[Tensor, Tensor, Tensor]:
+        weight_input, weight_hidden, bias, weight_projection, forget_bias, cell_clip, proj_clip = LSTMLayer(*parts)
         low = product_dtype(inputs)
         directions, n_tokens, _ = inputs.shape
         size = c.shape[2]
@@ -146,5 +132,5 @@ class _LSTM(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             d_inputs = torch.bmm(d_gates, weight_input.to(low).transpose(1, 2)).to(inputs.dtype)
         return (
-            d_inputs, d_h, d_c, d_weight_input, d_weight_hidden, d_bias, d_weight_projection, None, None, None, None
+            d_inputs, d_h, d_c, None, d_weight_input, d_weight_hidden, d_bias, d_weight_projection, None, None, None
         )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from elmo.config import check_at_least, check_shares
+from elmo.config import CheckedConfig, PositiveInt, Probability
 from elmo.model.device import to_device
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig
@@ -20,20 +20,16 @@ from elmo.tasks.train_config import TrainConfig
 
 
 @dataclass(frozen=True)
-class NerConfig:
+class NerConfig(CheckedConfig):
     """The paper's tagger: two layers of 2 × 200 units, 128 character filters of width 3, λ 0.1."""
 
-    hidden: int = 200  # H, in each direction
-    n_layers: int = 2
-    dropout: float = 0.5  # on everything the network reads, ELMo included; between its layers, and on its output
+    hidden: PositiveInt = 200  # H, in each direction
+    n_layers: PositiveInt = 2
+    dropout: Probability = 0.5  # on everything the network reads, ELMo included; between its layers, and on its output
     inputs: InputsConfig = field(
         default_factory=lambda: InputsConfig(characters=CharactersConfig(), elmo=ElmoConfig(mix_l2=0.1, dropout=0.0))
     )
     train: TrainConfig = field(default_factory=TrainConfig)
-
-    def __post_init__(self) -> None:
-        check_at_least(1, {"hidden": self.hidden, "n_layers": self.n_layers})
-        check_shares({"dropout": self.dropout})
 
 
 class Tagger(TaskModel):

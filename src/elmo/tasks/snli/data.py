@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
-from elmo.tasks.examples import Example, Splits, Tokens
+from elmo.tasks.examples import Example, Splits
 from elmo.tasks.reading import files_in
 from elmo.text.reader import read_lines
-from elmo.text.tokens import words
+from elmo.text.tokens import Tokens, words
 
 log = logging.getLogger("elmo")
 

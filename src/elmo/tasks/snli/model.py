@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from elmo.config import check_at_least, check_shares
+from elmo.config import CheckedConfig, PositiveInt, Probability
 from elmo.model.device import to_device
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
@@ -21,13 +21,13 @@ from elmo.tasks.train_config import TrainConfig
 
 
 @dataclass(frozen=True)
-class SnliConfig:
+class SnliConfig(CheckedConfig):
     """The paper's: 300 units everywhere, ELMo at input and output, λ 0.001, learning rate halved when dev stagnates."""
 
-    hidden: int = 300  # H, of both biLSTMs, in each direction
-    projection: int = 300  # units per token after the alignment
-    feedforward: int = 300  # units before the labels
-    dropout: float = 0.5  # before both biLSTMs, the same units for all tokens; and before the last layers
+    hidden: PositiveInt = 300  # H, of both biLSTMs, in each direction
+    projection: PositiveInt = 300  # units per token after the alignment
+    feedforward: PositiveInt = 300  # units before the labels
+    dropout: Probability = 0.5  # before both biLSTMs, the same units for all tokens; and before the last layers
     inputs: InputsConfig = field(
         default_factory=lambda: InputsConfig(elmo=ElmoConfig(placement="both", mix_l2=0.001), vectors_trainable=False),
     )
@@ -36,11 +36,6 @@ class SnliConfig:
             epochs=75, patience=5, batch_size=32, learning_rate=4e-4, clip_norm=10.0, schedule="halve"
         )
     )
-
-    def __post_init__(self) -> None:
-        sizes = {"hidden": self.hidden, "projection": self.projection, "feedforward": self.feedforward}
-        check_at_least(1, sizes)
-        check_shares({"dropout": self.dropout})
 
 
 class Esim(TaskModel):

@@ -7,11 +7,12 @@ the paper; without it a sentence never depends on the other sentences of its bat
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
-from elmo.config import check_at_least, check_shares
+from elmo.config import Bounds, CheckedConfig, PositiveInt, Probability
 from elmo.model.device import to_device
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
@@ -28,25 +29,19 @@ def _inputs() -> InputsConfig:
 
 
 @dataclass(frozen=True)
-class SstConfig:
+class SstConfig(CheckedConfig):
     """AllenNLP's sizes, which are the paper's: 300 units everywhere, maxout layers of 1200, 600 and five units."""
 
-    prenet: int = 300
-    hidden: int = 300  # H, in each direction, of the encoder and of the integrator
-    maxout: int = 1200  # units of the first maxout layer; the second has half as many
-    pool: int = 4  # linear units per maxout unit, which is their maximum
-    prenet_dropout: float = 0.25
-    integrator_dropout: float = 0.1  # on the pooled vector
-    maxout_dropout: float = 0.2  # after the first maxout layer
-    maxout_dropout_2: float = 0.3  # after the second
+    prenet: PositiveInt = 300
+    hidden: PositiveInt = 300  # H, in each direction, of the encoder and of the integrator
+    maxout: Annotated[int, Bounds(ge=2)] = 1200  # units of the first maxout layer; the second has half as many
+    pool: PositiveInt = 4  # linear units per maxout unit, which is their maximum
+    prenet_dropout: Probability = 0.25
+    integrator_dropout: Probability = 0.1  # on the pooled vector
+    maxout_dropout: Probability = 0.2  # after the first maxout layer
+    maxout_dropout_2: Probability = 0.3  # after the second
     inputs: InputsConfig = field(default_factory=_inputs)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=40, patience=5, batch_size=100))
-
-    def __post_init__(self) -> None:
-        check_at_least(1, {"prenet": self.prenet, "hidden": self.hidden, "pool": self.pool})
-        check_at_least(2, {"maxout": self.maxout})
-        dropouts = ("prenet_dropout", "integrator_dropout", "maxout_dropout", "maxout_dropout_2")
-        check_shares({name: getattr(self, name) for name in dropouts})
 
 
 class BCN(TaskModel):

@@ -1,4 +1,4 @@
-"""TEXT ─▶ CORPUS, without `elmo prepare`: any text with one sentence per line, bilm-tf's shards for example."""
+"""A PATH ─▶ CORPUS: a folder that `elmo prepare` wrote, or any text with one sentence per line."""
 
 import hashlib
 from pathlib import Path
@@ -10,7 +10,7 @@ from elmo.pretrain.prepare import prepare
 from elmo.text.tokenizers import source
 
 
-def corpus_at(
+def open_or_prepare(
     path: Path,
     cache: Path,
     vocabulary: Path | None = None,
@@ -19,16 +19,17 @@ def corpus_at(
     tokenizer: str | None = None,
     world: World | None = None,
 ) -> Corpus:
-    """Open a corpus folder; text, one sentence per line, is first made into one inside `cache`.
+    """Open a corpus folder; text, with one sentence per line, is first turned into one inside `cache`.
 
-    `tokenizer` is moses (the default), whitespace or PATH:FUNC. The text keeps its order, unless a share of it is to be
-    held out.
+    `tokenizer` is moses (the default), whitespace or PATH:FUNC. The text keeps its order, unless a share of it is held
+    out.
     """
     if (path / MANIFEST).exists():
         for name, given in (("vocabulary", vocabulary), ("tokenizer", tokenizer)):
             if given is not None:
                 raise ConfigError(
-                    f"{path}: a prepared corpus, which has its {name}; --{name} {given} is for text and `elmo prepare`"
+                    f"{path} is a prepared corpus and has its own {name}; --{name} {given} is only for text. Remove "
+                    f"the option, or give it to `elmo prepare`"
                 )
         return Corpus.open(path)
     tokenizer = tokenizer or "moses"
@@ -44,7 +45,7 @@ def corpus_at(
 
 
 def _fingerprint(path: Path, vocabulary: Path | None, tokenizer: str, heldout: str) -> str:
-    """What tells a corpus from another: its files, whether they have changed, and how they are read."""
+    """Hash what the corpus depends on: the files, with their sizes and times, and how they are read."""
     text = sorted(path.rglob("*")) if path.is_dir() else [path]
     files = [*text, *(file for file in (vocabulary, source(tokenizer)) if file is not None)]
     facts = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]

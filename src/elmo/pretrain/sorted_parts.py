@@ -1,12 +1,13 @@
-"""BLOCKS OF TEXT ─▶ PARTS: a block's sentences as numbers, sorted by a key that is a hash of the sentence.
+"""BLOCKS OF TEXT ─▶ SORTED PARTS: the sentences of one block as integers, sorted by a key, a hash of the sentence.
 
-To sort a corpus by that key is to shuffle it, to bring equal sentences together, and to choose a held-out part at
-random. A part is four files in the work folder, and a fifth, written last: a part without it does not count.
+Sorting a corpus by that key shuffles it, puts equal sentences side by side, and selects a random held-out part. A part
+is five files in the work folder. The JSON file is written last: without it the part is not complete.
 
-    000007.keys.npy     a key per sentence, rising
-    000007.ends.npy     where each sentence ends among the ids
-    000007.ids.npy      a number per token: the line of its word in 000007.words.txt
-    000007.json         the checksum of the block it was made of, and what is in it
+    000007.keys.npy     one key per sentence, ascending
+    000007.ends.npy     where each sentence ends in the ids
+    000007.ids.npy      one integer per token: the line of its word in words.txt
+    000007.words.txt    the distinct words of the block
+    000007.json         the checksum of the block, and the number of sentences and tokens
 """
 
 import hashlib
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo.errors import DataError
-from elmo.files import replacing
+from elmo.files import replacing, write_array
 from elmo.pretrain.corpus import end_to_end
 from elmo.text.reader import Piece, lines, place
 from elmo.text.sentences import split
@@ -39,11 +40,11 @@ Lengths = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive pieces of text: what one process turns into a part."""
+    """Consecutive pieces of text that one process turns into a part."""
 
     number: int
     pieces: tuple[Piece, ...]
-    read: int  # bytes of all files until its end
+    read: int  # bytes of all files up to its end
 
     @property
     def crc32(self) -> int:
@@ -55,33 +56,33 @@ class Block:
 
 
 def blocks(pieces: Iterable[Piece], size: int) -> Iterator[Block]:
-    """Pieces together up to `size` bytes, so that a thousand small files are not a thousand parts."""
-    number = held = 0
+    """Join pieces into blocks of up to `size` bytes, so that a thousand small files do not make a thousand parts."""
+    number = n_bytes = 0
     block: list[Piece] = []
     for piece in pieces:
-        if block and held + len(piece.data) > size:
+        if block and n_bytes + len(piece.data) > size:
             yield Block(number, tuple(block), block[-1].read)
-            number, held, block = number + 1, 0, []
+            number, n_bytes, block = number + 1, 0, []
         block.append(piece)
-        held += len(piece.data)
+        n_bytes += len(piece.data)
     if block:
         yield Block(number, tuple(block), block[-1].read)
 
 
 @dataclass(frozen=True)
-class Reader:
-    """How text becomes sentences, and sentences keys."""
+class SentenceReader:
+    """Splits blocks into tokenized sentences, and computes the keys that sentences are sorted by."""
 
     tokenizer: str
     split: bool
     deduplicate: bool
     shuffle: bool
-    heldout: int  # keys below this one are held out
+    heldout: int  # sentences with a lower key are held out
     seed: int
     longest_line: int
 
     def sentences(self, block: Block) -> Iterator[tuple[list[str], bytes]]:
-        """The tokens of each sentence, and its text: they with a space between."""
+        """Yield the tokens of each sentence, and the same tokens joined by spaces, as UTF-8."""
         tokens_of = tokenizer(self.tokenizer)
         for piece in block.pieces:
             for number, line in lines(piece, self.longest_line):
@@ -97,10 +98,11 @@ class Reader:
                         yield tokens, text
 
     def keys(self, contents: Keys, block: int) -> Keys:
-        """What sentences are sorted by: the hash of the content, or, so that duplicates scatter, of the place as well.
+        """Compute the sorting key of each sentence from the hash of its content.
 
-        Either way the content alone decides whether a sentence is held out: no copy of it is trained on. The place
-        itself where the text is to keep its order.
+        Without shuffling the key is the position in the text. With deduplication it is the hash itself. Otherwise the
+        position is hashed too, so that duplicates are scattered; but whether a sentence is held out depends on its
+        content alone, so that no copy of a held-out sentence is trained on.
         """
         if not self.shuffle:
             return np.arange(len(contents), dtype=np.uint64) + np.uint64(block * BLOCK_KEYS)
@@ -113,7 +115,7 @@ class Reader:
         return np.where(contents < bound, scattered % bound, bound + scattered % rest)
 
     def hashes(self, texts: Iterable[bytes]) -> Keys:
-        """64 bits that are random, but always the same for the same text and seed."""
+        """Hash texts to 64 bits each: random, but always the same for the same text and seed."""
         seed = b"%d " % self.seed
         digests = [hashlib.blake2b(seed + text, digest_size=8).digest() for text in texts]
         return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
@@ -121,26 +123,26 @@ class Reader:
 
 @dataclass(frozen=True)
 class Part:
-    """A block's sentences on the disk."""
+    """The files of one sorted block."""
 
     folder: Path
     number: int
 
     def path(self, what: str) -> Path:
-        """One of its files."""
+        """Return the path of one of its files."""
         return self.folder / f"{self.number:06d}.{what}"
 
     def array(self, what: str) -> npt.NDArray[Any]:
-        """One of its arrays, memory-mapped."""
+        """Open one of its arrays, memory-mapped."""
         return np.load(self.path(f"{what}.npy"), mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
 
     def words(self) -> list[str]:
-        """Its distinct words."""
+        """Read its distinct words."""
         text = self.path("words.txt").read_bytes().decode("utf-8")
         return text.split("\n")[:-1]
 
-    def note(self) -> dict[str, int] | None:
-        """What is in it; None if it was never finished."""
+    def summary(self) -> dict[str, int] | None:
+        """Read its JSON file; None if the part is not complete."""
         try:
             found: dict[str, int] = json.loads(self.path("json").read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -148,8 +150,8 @@ class Part:
         return found
 
 
-def write_part(block: Block, part: Part, reader: Reader) -> dict[str, int]:
-    """Turn a block into a part; gives its note."""
+def write_part(block: Block, part: Part, reader: SentenceReader) -> dict[str, int]:
+    """Turn a block into a part; returns its summary."""
     table: defaultdict[str, int] = defaultdict()
     table.default_factory = table.__len__
     numbers, counts = array("I"), []
@@ -170,27 +172,20 @@ def write_part(block: Block, part: Part, reader: Reader) -> dict[str, int]:
         write_array(part.path("contents.npy"), contents)
     with replacing(part.path("words.txt")) as path:
         path.write_bytes("".join(f"{word}\n" for word in table).encode("utf-8"))
-    note = {"crc32": block.crc32, "sentences": len(counts), "tokens": len(numbers)}
+    summary = {"crc32": block.crc32, "sentences": len(counts), "tokens": len(numbers)}
     with replacing(part.path("json")) as path:
-        path.write_text(json.dumps(note), encoding="utf-8")
-    return note
+        path.write_text(json.dumps(summary), encoding="utf-8")
+    return summary
 
 
 def rearranged(ids: Ids, lengths: Lengths, order: npt.NDArray[np.int64]) -> Ids:
-    """The sentences, laid end to end in `ids`, in another order."""
+    """Reorder sentences that are stored one after another in `ids`."""
     starts = np.cumsum(lengths) - lengths
     return end_to_end(ids, starts[order], lengths[order])
 
 
-def write_array(path: Path, values: npt.NDArray[Any]) -> None:
-    """Write a .npy file. Not np.save: on a full disk it loses the reason."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(values))
-        file.write(values.data)
-
-
 def _check_words(words: Iterable[str], name: str) -> None:
-    """A word is a line of words.txt, and tokens joined by spaces tell sentences apart."""
+    """Refuse tokens with white space: a word is a line of words.txt, and a sentence is its tokens joined by spaces."""
     for word in words:
         if not isinstance(word, str) or word.split() != [word]:
-            raise DataError(f"tokenizer {name}: gave the token {word!r}; expected text without white space")
+            raise DataError(f"tokenizer {name}: returned the token {word!r}; expected a string without white space")

@@ -1,4 +1,4 @@
-"""THE SETTINGS OF A PREPARATION ─▶ ITS WORK FOLDER, `OUT.part`, where an interrupted run continues."""
+"""THE SETTINGS OF `elmo prepare`, and its work folder `OUT.part`, where an interrupted run continues."""
 
 import json
 import re
@@ -11,10 +11,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from elmo.config import check_at_least
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.files import locked, refuse_existing, replacing
-from elmo.pretrain.parts import KEYS, Reader
+from elmo.pretrain.sorted_parts import KEYS, SentenceReader
 from elmo.text.tokenizers import source, tokenizer
 from elmo.text.vocabulary import SPECIAL
 
@@ -22,8 +21,8 @@ SETTINGS = "settings.json"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is asked for, as `prepare` explains it."""
+class PrepareSettings:
+    """The arguments of `prepare`, which explains them."""
 
     tokenizer: str
     sentences: str
@@ -43,34 +42,39 @@ class Settings:
         if self.sentences not in ("split", "lines"):
             raise ConfigError(f"sentences is {self.sentences!r}; expected 'split' or 'lines'")
         given = [name for name in ("vocabulary", "vocab_size", "min_count") if getattr(self, name) is not None]
-        if self.min_count == 1 and self.vocabulary is not None:  # it asks for nothing
+        if self.min_count == 1 and self.vocabulary is not None:  # every word occurs once
             given.remove("min_count")
         if len(given) > 1:
-            raise ConfigError(f"{' and '.join(given)} each say what the vocabulary is; give one of them")
+            raise ConfigError(f"{' and '.join(given)} both define the vocabulary. Give only one of them")
         if self.vocab_size is not None and self.vocab_size <= len(SPECIAL):
             raise ConfigError(f"vocab_size is {self.vocab_size}; expected more than the {len(SPECIAL)} special words")
-        check_at_least(1, {"min_count": self.min_count, "shards": self.shards})
+        for name in ("min_count", "shards"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}; expected 1 or more")
         if self.share is not None and self.share >= 1:
             raise ConfigError(f"heldout is {self.heldout}; expected a share below 1, such as 0.5%, or a text file")
         if not self.shuffle and (self.deduplicate or self.share):
-            raise ConfigError("shuffle is False; duplicates are found, and a share is held out, by shuffling only")
+            raise ConfigError(
+                "shuffle is False; expected True, because removing duplicates and holding out a share need shuffling"
+            )
         tokenizer(self.tokenizer)
 
     @property
     def share(self) -> Decimal | None:
-        """The share of the sentences that is held out; None if that is a text of its own."""
+        """The share of the sentences that is held out; None if `heldout` is a text file."""
         number = re.fullmatch(r"(\d*\.?\d+)(%?)", self.heldout)
         return Decimal(number[1]) / (100 if number[2] else 1) if number else None
 
     @property
     def bound(self) -> int:
-        """The keys below it are held out."""
+        """The key below which sentences are held out."""
         return int((self.share or 0) * KEYS)
 
-    def reader(self) -> Reader:
-        """What the processes that read need of it."""
+    def reader(self) -> SentenceReader:
+        """Return the settings that the reading processes need."""
         bound = 0 if self.deduplicate else self.bound
-        return Reader(
+        return SentenceReader(
             tokenizer=self.tokenizer,
             split=self.sentences == "split",
             deduplicate=self.deduplicate,
@@ -81,20 +85,20 @@ class Settings:
         )
 
     def reading(self) -> dict[str, Any]:
-        """What the parts depend on."""
+        """Return everything that the content of the parts depends on."""
         own = source(self.tokenizer)
         files = {"field": self.field, "block_bytes": self.block_bytes, "tokenizer_crc32": own and _crc32(own)}
         return asdict(self.reader()) | files
 
     def merging(self) -> dict[str, Any]:
-        """What the merged shards depend on besides."""
+        """Return everything else that the merged shards depend on."""
         vocabulary = self.vocabulary and _crc32(Path(self.vocabulary))
         return {"heldout": self.heldout, "shards": self.shards, "vocabulary_crc32": vocabulary}
 
 
 @contextmanager
-def work_folder(target: Path, settings: Settings) -> Iterator[Path]:
-    """The folder, owned by this process; removed if an error ends the run before anything in it is worth keeping."""
+def work_folder(target: Path, settings: PrepareSettings) -> Iterator[Path]:
+    """Lock and open the work folder; it is removed if an error ends the run before the first part is complete."""
     work = target.with_name(target.name + ".part")
     path = work / SETTINGS
     now = settings.reading()
@@ -108,7 +112,7 @@ def work_folder(target: Path, settings: Settings) -> Iterator[Path]:
             if before.get(name) != now.get(name):
                 raise ConfigError(
                     f"{work}: {name} is {now.get(name)!r}, but the interrupted run had {before.get(name)!r}. Give the "
-                    "same, or remove the folder to start over"
+                    "same value, or remove the folder to start over"
                 )
         try:
             yield work
