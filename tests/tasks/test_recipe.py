@@ -1,7 +1,8 @@
 """The recipe of a task: defaults, a file, assignments; and every value that is refused."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,3 +83,27 @@ def test_a_value_that_is_not_allowed_is_refused(change: str, message: str) -> No
     with pytest.raises(ConfigError) as error:
         recipe("ner", None, [change])
     assert str(error.value) == message
+
+
+def table() -> list[tuple[str, dict[str, str]]]:
+    """The fields of the table in docs/tasks.md, and their defaults by task."""
+    lines = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8").splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("| field |"))
+    names = [cell.strip(" `") for cell in lines[start].split("|")[2:5]]
+    rows = []
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        _, field, *cells = line.split("|")
+        rows.append((field.strip(" `"), dict(zip(names, (cell.strip() for cell in cells[:3]), strict=True))))
+    return rows
+
+
+@pytest.mark.parametrize(("field", "defaults"), table(), ids=[field for field, _ in table()])
+def test_the_defaults_in_the_documentation_are_those_of_the_configs(field: str, defaults: dict[str, str]) -> None:
+    assert list(defaults) == ["ner", "sst", "snli"]
+    for name, shown in defaults.items():
+        values: Any = asdict(recipe(name)[1])
+        for key in field.split("."):
+            values = values.get(key, "")
+        assert shown == (str(values).lower() if values is None or isinstance(values, bool) else str(values)), name
