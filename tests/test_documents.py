@@ -7,16 +7,14 @@ of the reader's own. They run in a folder that has them: the published small mod
 
 import contextlib
 import io
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
+from command_lines import run_line
 from elmo.embed.embedder import Embedder
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.weights import bilm_tf
@@ -24,13 +22,16 @@ from elmo.weights.folder import Pretrained
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
 
 def blocks(path: Path) -> list[tuple[str, str, str | None]]:
-    """Language and content of every block, each with the text block that follows it at once."""
-    text = path.read_text(encoding="utf-8")
+    """The language and the content of every block, and the text block that directly follows it."""
+    return blocks_of(path.read_text(encoding="utf-8"))
+
+
+def blocks_of(text: str) -> list[tuple[str, str, str | None]]:
     found = list(BLOCK.finditer(text))
     result = []
     for block, following in zip(found, [*found[1:], None], strict=False):
@@ -69,7 +70,6 @@ def run(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a document from top to bottom: what a command makes, the next block may use."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("ELMO_OFFLINE", "1")
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     names: dict[str, object] = {}
     for language, code, expected in blocks(path):
         if language == "python":
@@ -81,8 +81,8 @@ def run(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         elif language == "console":
             for line in code.splitlines():
                 if line.startswith("$ elmo "):
-                    done = subprocess.run(line[2:], shell=True, capture_output=True, text=True)
-                    assert done.returncode == 0, f"{line}\n{done.stderr}"
+                    done = run_line(line[2:])
+                    assert done.code == 0, f"{line}\n{done.err}"
 
 
 @pytest.mark.parametrize("path", [ROOT / "README.md", *DOCUMENTS, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name)
@@ -103,3 +103,15 @@ def test_the_readme_has_blocks_to_run() -> None:
 def test_the_examples_are_small() -> None:
     files = [path for path in (ROOT / "examples").rglob("*") if path.is_file() and path.suffix != ".pyc"]
     assert sum(path.stat().st_size for path in files) < 100_000
+
+
+def test_the_architecture_names_every_file() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (listed,) = [block for _, block, _ in blocks_of(text) if block.startswith("src/elmo/")]
+    entries = dict(re.findall(r"^  (\w+)/(.*?)(?=^  \w|^\w|\Z)", listed, re.MULTILINE | re.DOTALL))
+    package = ROOT / "src" / "elmo"
+    modules = [path.relative_to(package) for path in package.rglob("*.py") if not path.stem.startswith("__")]
+    assert len(modules) > 80
+    for module in modules:
+        where = entries[module.parts[0]] if len(module.parts) > 1 else listed
+        assert re.search(rf"\b{module.stem}\b", where), module

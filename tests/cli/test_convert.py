@@ -68,6 +68,8 @@ def test_float16_has_no_place_in_the_published_format(tmp_path: Path) -> None:
     _, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
     result = elmo("convert", weights, tmp_path / "other" / "half.hdf5", "--float16")
     assert_refused(result, str(tmp_path / "other" / "half.hdf5"), "--float16 is for a folder")
+    result = elmo("convert", weights, tmp_path / "tokens.hdf5", "--float16", "--vocabulary", tmp_path / "words.txt")
+    assert_refused(result, "--float16 is for a folder; token embeddings are float32. Leave out one of the options")
 
 
 def test_a_converted_model_embeds_alike(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from corpora import write_corpus
-from elmo.cli.training import Reporter
+from elmo.cli.progress import StepReport
 from elmo.files import locked
 from elmo.model.bilm import BiLM
 from elmo.pretrain import evaluate
@@ -119,7 +119,7 @@ def test_pretrain_says_what_it_does(home: Path, tmp_path: Path) -> None:
     lines = ended.err.splitlines()
     assert elmo("info", out / "model").code == 0
     # characters 261 × 4, filters 74, a highway 10 × 20 + 20, a projection 10 × 6 + 6; LSTMs 4 × (12 × 48 + 48 + 72)
-    assert lines[0].split(maxsplit=1) == ["parameters", "4,188, and 112 of the softmax"]
+    assert lines[0].split(maxsplit=1) == ["parameters", "4,188, plus 112 of the softmax"]
     assert lines[1].split(maxsplit=1) == ["step", "20 tokens in each direction, 6 negatives"]
     (shard,) = Corpus.open(home / "corpus").train
     epochs = 6 / (len(shard) // 4 / 5)
@@ -216,15 +216,15 @@ def test_an_interruption_saves_and_says_so(
 
 def interrupt(patched: pytest.MonkeyPatch, number: signal.Signals, at: int) -> None:
     """Send this process a signal after a step, counted over all stages of the command."""
-    stepped, seen = Reporter.stepped, []
+    stepped, seen = StepReport.stepped, []
 
-    def interrupting(self: Reporter, step: int, plan: Any) -> None:
+    def interrupting(self: StepReport, step: int, plan: Any) -> None:
         stepped(self, step, plan)
         seen.append(step)
         if len(seen) == at:
             signal.raise_signal(number)
 
-    patched.setattr(Reporter, "stepped", interrupting)
+    patched.setattr(StepReport, "stepped", interrupting)
 
 
 def test_a_resumed_run_may_be_longer(home: Path, tmp_path: Path) -> None:
@@ -597,14 +597,14 @@ def test_another_process_that_writes_the_same_run(verb: str, home: Path, tmp_pat
 
 
 def test_a_run_owns_its_folder_until_it_ends(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stepped, seen = Reporter.stepped, []
+    stepped, seen = StepReport.stepped, []
 
-    def second(self: Reporter, step: int, plan: Any) -> None:
+    def second(self: StepReport, step: int, plan: Any) -> None:
         stepped(self, step, plan)
         if not seen:
             seen.append(elmo("pretrain", home / "corpus", tmp_path / "run", "--resume"))
 
-    monkeypatch.setattr(Reporter, "stepped", second)
+    monkeypatch.setattr(StepReport, "stepped", second)
     assert pretrain(home / "corpus", tmp_path / "run").code == 0
     assert_refused(seen[0], "run: another process is writing it")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

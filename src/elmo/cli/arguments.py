@@ -8,8 +8,8 @@ import typer
 from elmo.errors import no_softmax as no_softmax
 
 _MODEL = (
-    "A model folder, a zip of one, an .hdf5 file beside its options, hf:OWNER/NAME on the Hugging Face Hub, or the "
-    "name of a packaged or published model."
+    "A model folder, a zip file of one, an .hdf5 file with its options.json beside it, hf:OWNER/NAME on the Hugging "
+    "Face Hub, or the name of a packaged or published model."
 )
 
 ModelArgument = Annotated[str, typer.Argument(help=_MODEL)]
@@ -22,20 +22,20 @@ OutputOption = Annotated[
     typer.Option("--output", "-o", metavar="FILE", help="Write to this file. By default, or with -, standard output."),
 ]
 TokenizedOption = Annotated[
-    bool, typer.Option("--tokenized/--raw", help="Split lines at white space, or tokenize them as raw text.")
+    bool, typer.Option("--tokenized/--raw", help="Tokens with spaces between them, or raw text.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
-PrecisionOption = Annotated[str, typer.Option(help="float32, or bfloat16: faster and less exact.")]
+PrecisionOption = Annotated[str, typer.Option(help="float32, or bfloat16, which is faster and less exact.")]
 BatchTokensOption = Annotated[
     int | None,
     typer.Option(metavar="N", help="Tokens per batch.  [default: 4096 on a CPU, 65536 on a GPU]", min=1),
 ]
 MaxTokensOption = Annotated[
-    int, typer.Option("--max-sentence-tokens", metavar="N", help="Refuse lines with more tokens.", min=1)
+    int, typer.Option("--max-sentence-tokens", metavar="N", help="Refuse a line with more tokens.", min=1)
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", metavar="N", help="CPU threads for PyTorch. By default PyTorch chooses.", min=1),
+    typer.Option("--threads", metavar="N", help="Number of CPU threads. By default PyTorch chooses.", min=1),
 ]
 
 

@@ -18,7 +18,7 @@ from elmo.cli.arguments import (
     use_threads,
 )
 from elmo.cli.interrupt import interrupted_by_sigterm
-from elmo.cli.progress import Progress
+from elmo.cli.progress import FileReport
 from elmo.packaged import DEFAULT
 
 
@@ -39,7 +39,7 @@ def embed(
         str,
         typer.Option(
             help="LSTM state at the start of each sentence: fresh (zeros), warm (a stored state), or carried over from "
-            "the sentences before, as bilm-tf and AllenNLP do."
+            "the sentences before, as in bilm-tf and AllenNLP."
         ),
     ] = "fresh",
     batch_tokens: BatchTokensOption = None,
@@ -53,10 +53,11 @@ def embed(
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
 ) -> None:
-    """Embed a text file, one sentence per line. A blank line is an empty sentence.
+    """Embed a text file, one sentence per line.
 
-    The HDF5 file has the layout of AllenNLP's `elmo` command: an array "0", "1", … per line, (layers, tokens, dim),
-    and `sentence_to_index`. Use --resume to continue an interrupted run; the result is the same file.
+    A blank line is an empty sentence. The HDF5 file has the layout of AllenNLP's `elmo` command: an array (layers,
+    tokens, dim) per line, named "0", "1", …, and `sentence_to_index`. Use --resume to continue an interrupted run; the
+    result is the same file.
 
     \b
     Examples:
@@ -70,7 +71,7 @@ def embed(
     from elmo.text.reader import total_bytes
 
     use_threads(threads)
-    with interrupted_by_sigterm(), Progress(total_bytes([input])) as progress:
+    with interrupted_by_sigterm(), FileReport(total_bytes([input])) as report:
         try:
             done = embed_file(
                 input,
@@ -89,7 +90,7 @@ def embed(
                 precision=precision,
                 forget_sentences=forget_sentences,
                 resume=resume,
-                progress=progress.show,
+                progress=report.show,
             )
         except KeyboardInterrupt as stopped:
             print("; ".join(["elmo: interrupted", *getattr(stopped, "__notes__", [])]), file=sys.stderr)

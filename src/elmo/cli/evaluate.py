@@ -9,31 +9,30 @@ import typer
 from elmo.cli.arguments import DeviceOption, ThreadsOption, use_threads
 from elmo.cli.train import DataArgument
 
-TrainedArgument = Annotated[Path, typer.Argument(help="A trained task's folder: RUN/model.")]
-TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of the task, if it is one of your own.")]
+TrainedArgument = Annotated[Path, typer.Argument(help="The folder of a trained task: RUN/model.")]
+TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of your own task.")]
 
 
 def evaluate(
     model: TrainedArgument,
     data: DataArgument,
-    part: Annotated[str, typer.Option(help="The part of the data to score: train, dev or test.")] = "test",
+    part: Annotated[str, typer.Option(help="Part of the data to score: train, dev or test.")] = "test",
     task: TaskOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Score a trained task on data.
+    """Score a trained task on a data set.
 
     \b
     Examples:
       $ elmo evaluate tagger entities
       $ elmo evaluate tagger entities --part dev --json
     """
-    from elmo.tasks.predict import load_task
-    from elmo.tasks.task import task_named
+    from elmo.tasks import from_paths
 
     use_threads(threads)
-    scores = load_task(model, device, task_named(task) if task else None).evaluate(data, part)
+    scores = from_paths.evaluate(model, data, part, task=task, device=device)
     if as_json:
         print(json.dumps(scores))
         return

@@ -1,7 +1,12 @@
 """`elmo info`: a model ─▶ its architecture, parameters and files."""
 
+from typing import TYPE_CHECKING
+
 from elmo.cli.arguments import ModelArgument
 from elmo.packaged import DEFAULT
+
+if TYPE_CHECKING:
+    from elmo.model.bilm import BiLMConfig
 
 
 def info(model: ModelArgument = DEFAULT) -> None:
@@ -12,45 +17,44 @@ def info(model: ModelArgument = DEFAULT) -> None:
       $ elmo info
       $ elmo info model
     """
-    from elmo.weights import source
+    from elmo.weights.info import model_info
 
-    path = source.locate(model)
-    read = source.read(path)
-    config, bilm = read.bilm.config, read.bilm
-    lstm, cnn = config.lstm, config.char_cnn
-
-    def clip(value: float | None) -> str:
-        return "no clip" if value is None else f"clip {value:g}"
-
-    if cnn is not None:
-        filters = " ".join(f"{width}:{count}" for width, count in cnn.filters)
-        encoder = [
-            f"{cnn.max_characters_per_token} characters of {cnn.embedding_dim}",
-            f"filters {filters} ({cnn.n_filters})",
-            cnn.activation,
-            f"{cnn.n_highway} highway{'' if cnn.n_highway == 1 else 's'}",
-        ]
-    else:
-        encoder = [f"a table of {config.n_words:,} words"]
-    projection = f"projection {lstm.projection_dim}, {clip(lstm.proj_clip)}" if lstm.dim != lstm.projection_dim else ""
-    stack = [
-        f"{config.directions} direction{'s' if config.bidirectional else ''} × {lstm.n_layers}",
-        f"cell {lstm.dim}, {clip(lstm.cell_clip)}",
-        projection,
-        "skip connections" if lstm.use_skip_connections else "no skip connections",
-    ]
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    if path.suffix in (".hdf5", ".h5"):
-        files.append(source.options_beside(path))
+    facts = model_info(model)
+    words = facts.vocabulary_size
     rows = [
-        ("model", str(model)),
-        ("tokens", ", ".join(encoder)),
-        ("LSTMs", ", ".join(part for part in stack if part)),
-        ("layers", f"{config.n_layers} of {config.output_dim}"),
-        ("parameters", f"{bilm.n_parameters():,}"),
-        ("vocabulary", f"{len(read.vocabulary):,} words" if read.vocabulary else "none: words are read as characters"),
-        ("warm state", "stored" if read.warm_state else "computed when it is first used"),
-        ("files", "\n".join(f"{file} ({file.stat().st_size:,} bytes)" for file in files if file.is_file())),
+        ("model", facts.name),
+        ("tokens", ", ".join(_encoder(facts.config))),
+        ("LSTMs", ", ".join(_lstms(facts.config))),
+        ("layers", f"{facts.config.n_layers} of {facts.config.output_dim}"),
+        ("parameters", f"{facts.n_parameters:,}"),
+        ("vocabulary", f"{words:,} words" if words is not None else "none: words are read as characters"),
+        ("warm state", "stored" if facts.has_warm_state else "computed when it is first used"),
+        ("files", "\n".join(f"{file} ({size:,} bytes)" for file, size in facts.files.items())),
     ]
     for name, value in rows:
         print(f"{name:<12}" + value.replace("\n", "\n" + " " * 12))
+
+
+def _encoder(config: "BiLMConfig") -> list[str]:
+    cnn = config.char_cnn
+    if cnn is None:
+        return [f"a table of {config.n_words:,} words"]
+    return [
+        f"{cnn.max_characters_per_token} characters of {cnn.embedding_dim}",
+        f"filters {' '.join(f'{width}:{count}' for width, count in cnn.filters)} ({cnn.n_filters})",
+        cnn.activation,
+        f"{cnn.n_highway} highway{'' if cnn.n_highway == 1 else 's'}",
+    ]
+
+
+def _lstms(config: "BiLMConfig") -> list[str]:
+    def clip(value: float | None) -> str:
+        return "no clip" if value is None else f"clip {value:g}"
+
+    lstm = config.lstm
+    return [
+        f"{config.directions} direction{'s' if config.bidirectional else ''} × {lstm.n_layers}",
+        f"cell {lstm.dim}, {clip(lstm.cell_clip)}",
+        *([f"projection {lstm.projection_dim}, {clip(lstm.proj_clip)}"] if lstm.dim != lstm.projection_dim else []),
+        "skip connections" if lstm.use_skip_connections else "no skip connections",
+    ]

@@ -2,61 +2,44 @@
 
 import dataclasses
 import json
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elmo.cli.arguments import DeviceOption, ModelArgument, ThreadsOption, no_softmax, use_threads
+from elmo.cli.arguments import DeviceOption, ModelArgument, ThreadsOption, use_threads
 from elmo.cli.training import CorpusArgument, TokenizerOption
-from elmo.errors import ConfigError, DataError
 
 
 def perplexity(
     model: ModelArgument,
     corpus: CorpusArgument,
-    part: Annotated[str, typer.Option(help="The part of a prepared corpus: heldout or train.")] = "heldout",
+    part: Annotated[str, typer.Option(help="Part of a prepared corpus: heldout or train.")] = "heldout",
     tokenizer: TokenizerOption = None,
     tokens: Annotated[int | None, typer.Option(help="Score only about this many tokens.", min=1)] = None,
     state: Annotated[
-        str, typer.Option(help="carried: from sentence to sentence, as in training; fresh: from zeros in each.")
+        str, typer.Option(help="LSTM state: carried from sentence to sentence, as in training, or fresh in each.")
     ] = "carried",
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Print a model's perplexity on a text: the full softmax, in both directions.
+    """Print a model's perplexity on a text.
 
-    A sentence of n words has n + 1 predictions in each direction: its words and its end. bilm-tf also counts the
-    certain step to the next sentence; that figure is printed as well.
+    Computed with the full softmax, in both directions. A sentence of n words has n + 1 predictions in each direction:
+    its words and its end. bilm-tf also counts the start of the next sentence, which is always predicted correctly; the
+    perplexity in its way of counting is printed as well.
 
     \b
     Examples:
       $ elmo perplexity model corpus
       $ elmo perplexity model sentences.txt --tokenizer whitespace --json
     """
-    from elmo.model.device import device_named
-    from elmo.pretrain.corpus_source import open_or_prepare
-    from elmo.pretrain.evaluate import perplexity as score
-    from elmo.weights import source
+    from elmo.pretrain import from_paths
 
     use_threads(threads)
-    if part not in ("heldout", "train"):
-        raise ConfigError(f"--part is {part!r}; expected heldout or train")
-    if state not in ("carried", "fresh"):
-        raise ConfigError(f"--state is {state!r}; expected carried or fresh")
-    read = source.read(model, softmax=True)
-    if read.bilm.softmax is None or read.vocabulary is None:
-        raise no_softmax(model)
-    with tempfile.TemporaryDirectory() as temporary:
-        text = open_or_prepare(corpus, Path(temporary), tokenizer=tokenizer)
-        shards = text.heldout if part == "heldout" and text.folder == corpus else text.train
-        if not shards:
-            raise DataError(f"{corpus}: nothing is held out; --part train scores the training text")
-        found = score(
-            read.bilm.to(device_named(device)), read.vocabulary, text, shards, tokens=tokens, carried=state == "carried"
-        )
+    found = from_paths.perplexity(
+        model, corpus, part=part, tokenizer=tokenizer, tokens=tokens, state=state, device=device
+    )
     if as_json:
         print(json.dumps({**dataclasses.asdict(found), "mean": found.mean, "geometric_mean": found.geometric_mean}))
         return

@@ -9,17 +9,17 @@ import typer
 
 def plot(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders of runs: of `elmo pretrain` and `finetune`, or of `elmo train`.")
+        list[Path], typer.Argument(help="Folders of runs of `elmo pretrain`, `elmo finetune` or `elmo train`.")
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="A .png, .svg or .pdf.  [default: curves.png in the first RUN]"),
+        typer.Option("--output", "-o", help="A .png, .svg or .pdf file.  [default: curves.png in the first run]"),
     ] = None,
 ) -> None:
-    """Draw the curves of runs: training loss, held-out perplexity or dev score, learning rate.
+    """Draw the training curves of runs.
 
-    Several runs of one kind are drawn in one figure, to compare them. A run may be drawn while it is training; a figure
-    that exists is replaced.
+    The figure shows the training loss, the held-out perplexity or dev score, and the learning rate. Several runs of the
+    same kind are drawn in one figure. A run can be drawn while it is training. An existing figure is replaced.
 
     \b
     Examples:

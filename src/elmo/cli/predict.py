@@ -8,7 +8,7 @@ import typer
 from elmo.cli.arguments import DeviceOption, OutputOption, ThreadsOption, to_standard_output, use_threads
 from elmo.cli.evaluate import TaskOption, TrainedArgument
 from elmo.cli.interrupt import interrupted_by_sigterm
-from elmo.cli.progress import Progress
+from elmo.cli.progress import FileReport
 
 
 def predict(
@@ -20,17 +20,18 @@ def predict(
     output: OutputOption = None,
     jsonl: Annotated[
         bool | None,
-        typer.Option("--jsonl/--text", help="The format of the lines. By default the ending of INPUT decides."),
+        typer.Option("--jsonl/--text", help="Format of the lines. By default the ending of INPUT decides."),
     ] = None,
     task: TaskOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
 ) -> None:
-    """Annotate a file, one item per line. Each answer is a JSON object on a line of its own.
+    """Predict with a trained task, line by line.
 
-    Line N of the output answers line N of the input and begins with {"line": N; a blank line gives
-    {"line": N, "blank": true}. Raw text is tokenized. In JSON lines an item is what the task reads: {"tokens": [...]},
-    {"sentence1": "...", "sentence2": "..."}, and so on.
+    Each line of the input is an item: raw text, which is tokenized; or in JSON lines what the task reads, such as
+    {"tokens": [...]} or {"sentence1": "...", "sentence2": "..."}. Each line of the output is a JSON object, and line N
+    of the output is the answer to line N of the input: {"line": N, ...}, or {"line": N, "blank": true} for a blank
+    line.
 
     \b
     Examples:
@@ -38,20 +39,14 @@ def predict(
       $ elmo predict tagger sentences.txt --output entities.jsonl
       $ cat sentences.txt | elmo predict tagger -
     """
-    from elmo.files import refuse_existing
-    from elmo.tasks.predict import load_task
-    from elmo.tasks.predict_file import predict_file
-    from elmo.tasks.task import task_named
-    from elmo.text.reader import Lines, total_bytes
+    from elmo.tasks import from_paths
+    from elmo.text.reader import total_bytes
 
     use_threads(threads)
-    if output is not None and not to_standard_output(output):
-        refuse_existing(output)  # before the model is read
-    Lines(input)
-    predictor = load_task(model, device, task_named(task) if task else None)
-    with interrupted_by_sigterm(), Progress(total_bytes([input]), hidden=to_standard_output(output)) as progress:
+    hidden = to_standard_output(output)
+    with interrupted_by_sigterm(), FileReport(total_bytes([input]), "lines", hidden=hidden) as report:
         try:
-            predict_file(predictor, input, output, jsonl=jsonl, progress=progress.show)
+            from_paths.predict(model, input, output, jsonl=jsonl, task=task, device=device, progress=report.show)
         except KeyboardInterrupt:
             left = "" if to_standard_output(output) else "; nothing was written"
             print(f"elmo: interrupted{left}", file=sys.stderr)

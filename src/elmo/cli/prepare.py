@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from elmo.cli.interrupt import interrupted_by_sigterm
-from elmo.cli.progress import Progress
+from elmo.cli.progress import FileReport
 
 
 def prepare(
@@ -17,28 +17,28 @@ def prepare(
         list[str],
         typer.Argument(
             metavar="TEXTS... OUTPUT",
-            help="Text files, or folders of them (- is standard input), and at the end the corpus folder to write.",
+            help="Text files, or folders of them; - is standard input. At the end the corpus folder to write.",
         ),
     ],
     tokenizer: Annotated[
-        str, typer.Option(help="moses, whitespace, or PATH:FUNC: your own function from a sentence to its tokens.")
+        str, typer.Option(help="moses, whitespace, or your own function as PATH:FUNC.")
     ] = "moses",
     lines: Annotated[
-        bool, typer.Option("--lines/--split", help="Take each line as one sentence, or split lines into sentences.")
+        bool, typer.Option("--lines/--split", help="Each line is one sentence, or lines are split into sentences.")
     ] = False,
     heldout: Annotated[
-        str, typer.Option(help="Sentences not to train on: a share such as 0.5%, a number in [0, 1), or a text file.")
+        str, typer.Option(help="Held-out sentences: a percentage, a fraction in [0, 1), or a text file.")
     ] = "0.5%",
     vocab_size: Annotated[
         int | None, typer.Option(metavar="N", help="Vocabulary size, including <S>, </S> and <UNK>.")
     ] = None,
     min_count: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Leave rarer words out of the vocabulary.  [default: 2]", min=1),
+        typer.Option(metavar="N", help="Smallest count of a word in the vocabulary.  [default: 2]", min=1),
     ] = None,
     vocabulary: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The vocabulary: a file with one word per line, most frequent first."),
+        typer.Option(metavar="FILE", help="Use this vocabulary: one word per line, most frequent first."),
     ] = None,
     shards: Annotated[
         int | None,
@@ -48,19 +48,20 @@ def prepare(
         bool, typer.Option("--keep-duplicates/--dedup", help="Keep duplicate sentences, or one of each.")
     ] = False,
     field: Annotated[str, typer.Option(help="The field or column of the text in JSON lines and Parquet.")] = "text",
-    seed: Annotated[int, typer.Option(help="Seed of the shuffling and of the held-out part.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the shuffling and the held-out part.")] = 0,
     longest_line: Annotated[
-        int, typer.Option(metavar="BYTES", help="Refuse longer lines: they are probably not text.", min=1)
+        int, typer.Option(metavar="BYTES", help="Refuse a longer line, which is probably not text.", min=1)
     ] = 1_000_000,
     jobs: Annotated[
         int | None, typer.Option(metavar="N", help="Number of processes.  [default: one per core]", min=1)
     ] = None,
 ) -> None:
-    """Turn raw text into a corpus folder: sentences, shuffled, without duplicates, with a held-out part.
+    """Turn raw text into a corpus to train on.
 
-    Reads plain text, .gz, .xz, .bz2, .zst, .jsonl (also compressed) and .parquet, of any size: only the table of
-    distinct words is in memory, the rest is in OUTPUT.part. Run the same command again to continue an interrupted run;
-    the result is the same, with any number of --jobs.
+    The text is split into sentences and tokens; duplicates are removed, the sentences are shuffled, and a part of them
+    is held out. Reads plain text and JSON lines (.jsonl), also compressed (.gz, .xz, .bz2, .zst), and .parquet. The
+    text may be larger than memory: only the distinct words are kept in memory, the rest in the folder OUTPUT.part. Run
+    the same command again to continue an interrupted run. The result does not depend on the number of --jobs.
 
     \b
     Examples:
@@ -75,7 +76,7 @@ def prepare(
     output = Path(last)
     from elmo.pretrain.prepare import prepare as make
 
-    with interrupted_by_sigterm(), Progress(None) as bar:
+    with interrupted_by_sigterm(), FileReport(None) as report:
         try:
             manifest = make(
                 texts,
@@ -92,7 +93,7 @@ def prepare(
                 seed=seed,
                 longest_line=longest_line,
                 jobs=jobs or _cores(),
-                progress=_Steps(bar).show,
+                progress=report.show_stage,
             )
         except KeyboardInterrupt:
             print("elmo: interrupted; run the same command again to continue", file=sys.stderr)
@@ -110,18 +111,3 @@ def prepare(
 def _cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class _Steps:
-    """Shows the steps of the work on the bar."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._step = ""
-
-    def show(self, step: str, done: int, total: int | None, tokens: int) -> None:
-        """Report progress: `done` of `total` in this step, `tokens` so far."""
-        if step != self._step:
-            self._step = step
-            self._progress.begin(step, total)
-        self._progress.show(tokens, done)

@@ -7,26 +7,26 @@ from typing import Annotated
 import typer
 
 from elmo.cli.arguments import ThreadsOption, use_threads
-from elmo.cli.interrupt import stopping
+from elmo.cli.progress import StepReport
 from elmo.cli.training import (
     ConfigOption,
     CorpusArgument,
     MemoryOption,
-    Reporter,
     ResumeOption,
     SetOption,
     TokenizerOption,
     VocabularyOption,
     interrupted,
-    owned,
-    recipe,
+    is_first_process,
 )
 
 
 def pretrain(
     corpus: CorpusArgument,
     out: Annotated[Path, typer.Argument(help="The folder of the run; OUT/model is the trained model.")],
-    preset: Annotated[str | None, typer.Option(help="tiny, small, medium or original [default: original].")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Model size: tiny, small, medium or original.  [default: original]")
+    ] = None,
     config: ConfigOption = None,
     set: SetOption = None,
     tokenizer: TokenizerOption = None,
@@ -35,35 +35,38 @@ def pretrain(
     ignore_memory: MemoryOption = False,
     threads: ThreadsOption = None,
 ) -> None:
-    """Train a biLM. By default the recipe is the original's.
+    """Train a biLM on a corpus.
 
-    On a CPU, a GPU, or many: torchrun --nproc-per-node 8 -m elmo pretrain CORPUS OUT …
+    The default recipe is that of the original model. Its fields are those of elmo.pretrain.config.PretrainConfig.
+    Trains on a CPU, a GPU, or several: torchrun --nproc-per-node 8 -m elmo pretrain CORPUS OUT …
 
-    The fields of a recipe are those of elmo.pretrain.config.PretrainConfig; steps, epochs and seed stand at the top.
-    Ctrl-C and SIGTERM save first; --resume continues as if nothing had happened.
+    On Ctrl-C or SIGTERM the run saves a checkpoint and ends. --resume continues it; the result is the same as without
+    the interruption.
 
     \b
     Examples:
       $ elmo pretrain corpus run --preset tiny --set steps=4 --set batch.size=4
       $ elmo pretrain corpus interrupted --resume
     """
-    from elmo.pretrain.corpus_source import open_or_prepare
-    from elmo.pretrain.distributed import joined
-    from elmo.pretrain.loop import Training
-    from elmo.training.run import MODEL
+    from elmo.pretrain import from_paths
 
     use_threads(threads)
-    with joined() as world, owned(out, world.rank), Reporter() as report:
-        asked = recipe("pretrain", out, resume, config, set, preset)
-        text = open_or_prepare(corpus, out, vocabulary, tokenizer=tokenizer, world=world)
-        with stopping() as stop:
-            training = Training(
-                text, out, asked, resume=resume, ignore_memory=ignore_memory, world=world, report=report
-            )
-            ended = training.train(stop)
-        if not ended:
-            raise interrupted(out, "step", training.progress.step, world.rank)
-        if world.rank == 0:
-            best = training.progress.best
-            what = f", held-out perplexity {best:.2f}" if best is not None else ""
-            print(f"{out / MODEL}: {training.bilm.n_parameters():,} parameters{what}", file=sys.stderr)
+    with StepReport() as report:
+        outcome = from_paths.pretrain(
+            corpus,
+            out,
+            preset=preset,
+            config=config,
+            settings=set or [],
+            tokenizer=tokenizer,
+            vocabulary=vocabulary,
+            resume=resume,
+            ignore_memory=ignore_memory,
+            catch_signals=True,
+            report=report,
+        )
+    if not outcome.finished:
+        raise interrupted(out, "step", outcome.steps)
+    if is_first_process():
+        found = f", held-out perplexity {outcome.perplexity:.2f}" if outcome.perplexity is not None else ""
+        print(f"{outcome.model}: {outcome.n_parameters:,} parameters{found}", file=sys.stderr)

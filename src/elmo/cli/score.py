@@ -19,7 +19,7 @@ from elmo.cli.arguments import (
     use_threads,
 )
 from elmo.cli.interrupt import interrupted_by_sigterm
-from elmo.cli.progress import Progress
+from elmo.cli.progress import FileReport
 from elmo.packaged import DEFAULT
 
 
@@ -41,13 +41,14 @@ def score(
     precision: PrecisionOption = "float32",
     threads: ThreadsOption = None,
 ) -> None:
-    """Score a text file, one sentence per line, with the language model. A blank line is an empty sentence.
+    """Score the sentences of a text file with the language model.
 
-    Each line becomes a JSON object: its number ("sentence"), its tokens, the natural logarithms of their probabilities
-    given the words before them ("forward") and after them ("backward"), those of the ends of the sentence
-    ("forward_end", "backward_end"), its perplexity, and the number of tokens that are not in the vocabulary and are
-    scored as <UNK> ("unknown"). With --summary it becomes a row: number, tokens, unknown tokens, forward and backward
-    log-probability, perplexity, and the tokens themselves. The totals are printed to standard error.
+    Writes a JSON object per line of the input: its number ("sentence"), its tokens, the natural logarithms of their
+    probabilities given the words before them ("forward") and after them ("backward"), those of the ends of the sentence
+    ("forward_end", "backward_end"), the perplexity, and the number of tokens that are not in the vocabulary and are
+    scored as <UNK> ("unknown"). A blank line is an empty sentence. With --summary, writes a row per line instead:
+    number, tokens, unknown tokens, forward and backward log-probability, perplexity, and the tokens themselves. The
+    totals are printed to standard error.
 
     \b
     Examples:
@@ -61,7 +62,7 @@ def score(
     use_threads(threads)
     totals = Totals()
     on_terminal = to_standard_output(output) and sys.stdout.isatty()
-    with interrupted_by_sigterm(), Progress(total_bytes([input]), hidden=on_terminal) as progress:
+    with interrupted_by_sigterm(), FileReport(total_bytes([input]), hidden=on_terminal) as report:
         try:
             score_file(
                 input,
@@ -75,7 +76,7 @@ def score(
                 device=device,
                 precision=precision,
                 totals=totals,
-                progress=progress.show,
+                progress=report.show,
             )
         except KeyboardInterrupt:
             left = "" if to_standard_output(output) else "; nothing was written"

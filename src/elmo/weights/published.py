@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elmo.errors import ElmoError, WeightsError
+from elmo.progress import progress_bars
 from elmo.weights.download import DownloadProgress, cache_folder, download, offline
 
 # Files of a model folder. No *.bin, *.pt or *.ckpt: a pickle can run code when it is read.
@@ -86,21 +87,12 @@ def fetch(name: str, progress: DownloadProgress | None = None) -> tuple[Path, Pa
 
 @contextmanager
 def _bar(name: str) -> Iterator[DownloadProgress]:
-    """Show a progress bar with the speed and the remaining time, on a terminal only."""
-    from rich import progress
-    from rich.console import Console
+    """Show the download on a terminal; yield the callback that moves the bar."""
+    from rich.progress import DownloadColumn, TransferSpeedColumn
 
-    console = Console(stderr=True)
-    columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    with progress_bars(DownloadColumn(), TransferSpeedColumn()) as bars:
+        task = bars.add_task(name, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
 def fetch_hub(repo_id: str, revision: str | None = None) -> Path:

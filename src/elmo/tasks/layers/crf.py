@@ -1,9 +1,9 @@
-"""SCORES ─▶ THE BEST SEQUENCE OF LABELS: a linear-chain CRF that knows which labels may follow each other.
+"""SCORES ─▶ THE BEST SEQUENCE OF LABELS: a linear-chain CRF with constraints on which label may follow which.
 
-scores (B, T, K), mask (B, T) ─▶ log-likelihood (B,), marginals (B, T, K), or the best labels of each sequence
+scores (B, T, K), mask (B, T) ─▶ log-likelihood (B,), or the best labels of each sequence
 
-A path's score is the sum of its labels' scores and of the transitions between them, from the start to the end. Illegal
-transitions are out of the question in training as in decoding: their score is so low that its exponential is zero.
+The score of a path is the sum of the scores of its labels and of the transitions between them, from the start to the
+end. Illegal transitions are excluded in training and in decoding: their score is so low that its exponential is zero.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,10 @@ ILLEGAL = -1e4
 
 
 class CRF(nn.Module):
-    """K labels; `legal(before, after)` says whether one may follow the other, `None` being the sequence's edge."""
+    """A CRF over K labels.
+
+    `legal(before, after)` returns whether one label may follow another; None is the edge of the sequence.
+    """
 
     _forbidden: Tensor
     _not_first: Tensor
@@ -33,28 +36,21 @@ class CRF(nn.Module):
         self.register_buffer("_not_last", torch.tensor([not legal(a, None) for a in labels]), persistent=False)
 
     def log_likelihood(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        """log p(labels | scores), (B,); labels (B, T), of any value where there is no token."""
+        """Return log p(labels | scores), (B,). `labels` is (B, T), with any value where there is no token."""
         return self._score_of(scores, labels, mask) - self.log_partition(scores, mask)
 
     def log_partition(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """log Σ exp(score) over all legal paths, (B,)."""
-        alphas = self._forward(scores, mask)
-        return torch.logsumexp(alphas[:, -1] + self._ends(), dim=1)
-
-    def marginals(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """p(label of token t = k), (B, T, K); zeros where there is no token."""
-        alphas, transitions = self._forward(scores, mask), self._legal_transitions()
-        last = self._ends().expand(len(scores), -1)
-        betas = [last]
-        for t in range(scores.shape[1] - 2, -1, -1):
-            onward = torch.logsumexp(transitions + (scores[:, t + 1] + betas[0])[:, None, :], dim=2)
-            betas.insert(0, torch.where(mask[:, t + 1, None], onward, betas[0]))
-        total = torch.logsumexp(alphas[:, -1] + last, dim=1)
-        return (alphas + torch.stack(betas, dim=1) - total[:, None, None]).exp() * mask[..., None]
+        """Return log Σ exp(score) over all legal paths, (B,)."""
+        transitions = self._legal_transitions()
+        alpha = self._starts() + scores[:, 0]  # (B, K) the same over the paths up to token t that end in k
+        for t in range(1, scores.shape[1]):
+            step = torch.logsumexp(alpha[:, :, None] + transitions, dim=1) + scores[:, t]
+            alpha = torch.where(mask[:, t, None], step, alpha)
+        return torch.logsumexp(alpha + self._ends(), dim=1)
 
     @torch.no_grad()
     def best(self, scores: Tensor, mask: Tensor) -> list[list[int]]:
-        """The labels of the path with the highest score, for each sequence (Viterbi)."""
+        """Return the labels of the path with the highest score, for each sequence (Viterbi)."""
         transitions = self._legal_transitions()
         score = self._starts() + scores[:, 0]
         came_from = []
@@ -81,15 +77,6 @@ class CRF(nn.Module):
         moved = moved.masked_fill(~mask[:, 1:], 0).sum(dim=1)
         last = labels.gather(1, (mask.sum(dim=1) - 1)[:, None])[:, 0]
         return self._starts()[labels[:, 0]] + emitted + moved + self._ends()[last]
-
-    def _forward(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """log Σ exp(score) over the paths up to token t that end in k, (B, T, K); after the last token it stays."""
-        transitions = self._legal_transitions()
-        alphas = [self._starts() + scores[:, 0]]
-        for t in range(1, scores.shape[1]):
-            onward = torch.logsumexp(alphas[-1][:, :, None] + transitions, dim=1) + scores[:, t]
-            alphas.append(torch.where(mask[:, t, None], onward, alphas[-1]))
-        return torch.stack(alphas, dim=1)
 
     def _legal_transitions(self) -> Tensor:
         return self.transitions.masked_fill(self._forbidden, ILLEGAL)

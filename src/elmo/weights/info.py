@@ -1,0 +1,37 @@
+"""A MODEL ─▶ FACTS ABOUT IT: architecture, number of parameters, files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from elmo.model.bilm import BiLMConfig
+from elmo.packaged import DEFAULT
+from elmo.weights import source
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """The facts that `elmo info` prints."""
+
+    name: str
+    config: BiLMConfig
+    n_parameters: int  # without the softmax
+    vocabulary_size: int | None  # None: the model has no vocabulary
+    has_warm_state: bool  # a warm state is stored with the model
+    files: dict[Path, int]  # sizes in bytes
+
+
+def model_info(model: str | Path = DEFAULT) -> ModelInfo:
+    """Read a model, named as for `elmo.load`, and return the facts about it."""
+    path = source.locate(model)
+    read = source.read(path)
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    if path.suffix in (".hdf5", ".h5"):
+        files.append(source.options_beside(path))
+    return ModelInfo(
+        name=str(model),
+        config=read.bilm.config,
+        n_parameters=read.bilm.n_parameters(),
+        vocabulary_size=len(read.vocabulary) if read.vocabulary else None,
+        has_warm_state=read.warm_state is not None,
+        files={file: file.stat().st_size for file in files if file.is_file()},
+    )
