@@ -1,7 +1,7 @@
 """Settings for all tests.
 
-One thread per process: the models are tiny, the tests run in parallel, and PyTorch's threads wait long for each other on
-a busy machine. Each process has its own, empty cache: the user's is neither used nor changed.
+One thread per process: the models are tiny, the tests run in parallel, and PyTorch's threads would wait for each other.
+Each process has its own, empty cache: the user's is neither used nor changed.
 """
 
 import atexit
