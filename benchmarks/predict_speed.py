@@ -22,12 +22,13 @@ from plain import PlainBiLM
 
 from elmo.embed.embedder import Embedder, load
 from elmo.model.layers import Layers
-from elmo.tasks import folder
-from elmo.tasks.batches import words_in
+from elmo.tasks.examples import Example
+from elmo.tasks.folder import TrainedTask
 from elmo.tasks.frozen import FrozenLayers
+from elmo.tasks.inputs import Inputs
 from elmo.tasks.predict import Predictor
 from elmo.tasks.recipe import recipe
-from elmo.tasks.task import Example
+from elmo.tasks.word_vectors import count_words
 from elmo.text.tokens import Tokens
 
 PEER = "on a plain biLM, 32 at a time"
@@ -43,7 +44,7 @@ class PlainLayers(FrozenLayers):
 
     @contextmanager
     def holding(self, texts: Iterable[Tokens]) -> Iterator[None]:
-        yield  # nothing is computed in advance: a batch at a time
+        yield  # nothing is computed before its batch
 
     def layers(self, texts: Sequence[Tokens]) -> Layers:
         found = self.plain.embed([list(text) for text in texts])
@@ -55,15 +56,15 @@ class PlainLayers(FrozenLayers):
         return Layers(padded, mask)
 
 
-def model_of(name: str, placement: str, sentences: list[list[str]], frozen: FrozenLayers | None) -> folder.Trained:
+def model_of(name: str, placement: str, sentences: list[list[str]], frozen: FrozenLayers | None) -> TrainedTask:
     """A task's model with random weights, and a vector for every word."""
     task, config = recipe(name, None, ["inputs.vectors=below", f"inputs.elmo.placement={placement}"])
-    words = list(words_in([Example((tuple(sentence),), None) for sentence in sentences], lowercase=True))
+    words = list(count_words([Example((tuple(sentence),), None) for sentence in sentences], lowercase=True))
     matrix = torch.from_numpy(np.random.default_rng(0).normal(size=(len(words), 100)).astype(np.float32))
     labels = LABELS.get(name) or list(task.labels([]))
     torch.manual_seed(0)
-    model = folder.assemble(task, config, labels, words, matrix, frozen, None)
-    return folder.Trained(task, config, labels, words, model.eval())
+    model = task.model(config, Inputs(config.inputs, words, matrix, frozen), labels)
+    return TrainedTask(task, config, labels, words, model.eval())
 
 
 def in_calls(predictor: Predictor, items: Sequence[object], size: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 import elmo as library
 from corpora import write_corpus
 from embedders import LINES, elmo, write_model
-from tasks.road import splits, write_columns
+from tasks.small_ner import splits, write_columns
 
 ROOT, PACKAGE = Path(__file__).parents[1], Path(library.__file__).parent
 STEP = re.compile(r"^- `([\w/]+\.py):([\w.]+)`", re.MULTILINE)

@@ -8,13 +8,14 @@ from pos import data, metric
 from torch import Tensor, nn
 
 from elmo.config import CheckedConfig, PositiveInt, Probability
-from elmo.tasks.inputs import Inputs, InputsConfig, Texts
+from elmo.tasks.examples import Example
+from elmo.tasks.inputs import Inputs, InputsConfig
 from elmo.tasks.layers.encoder import BiLSTM
 from elmo.tasks.reading import parse_sentence
 from elmo.tasks.task import Task, TaskModel
-from elmo.tasks.train import TrainConfig
+from elmo.tasks.train_config import TrainConfig
 
-NO_TAG = -100  # what cross-entropy leaves out
+NO_TAG = -100  # of padding: cross-entropy ignores it
 
 
 @dataclass(frozen=True)
@@ -34,21 +35,21 @@ class Tagger(TaskModel):
         self.encoder = BiLSTM(inputs.dim, config.hidden)
         self.scores = nn.Linear(self.encoder.output_dim + inputs.output_dim, len(labels))
 
-    def forward(self, text: Texts) -> Tensor:
-        hidden = self.encoder(self.dropout(self.inputs(text)), text.packed)
-        return self.scores(self.inputs.at_output(self.dropout(hidden), text))  # (B, T, K)
+    def forward(self, examples: Sequence[Example]) -> Tensor:
+        x = self.inputs([example.texts[0] for example in examples])
+        hidden = self.encoder(self.dropout(x.vectors), x.packed)
+        return self.scores(self.inputs.at_output(self.dropout(hidden), x.layers))  # (B, T, K)
 
-    def loss(self, texts: Sequence[Texts], gold: Sequence[Sequence[str]]) -> Tensor:
-        rows = [torch.tensor([self.labels.index(tag) for tag in tags]) for tags in gold]
-        wanted = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=NO_TAG)
-        scores = self(texts[0])
-        return nn.functional.cross_entropy(
-            scores.flatten(0, 1), wanted.flatten().to(scores.device), ignore_index=NO_TAG
-        )
+    def loss(self, examples: Sequence[Example]) -> Tensor:
+        rows = [torch.tensor([self.labels.index(tag) for tag in example.gold]) for example in examples]
+        gold = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=NO_TAG)
+        scores = self(examples)
+        return nn.functional.cross_entropy(scores.flatten(0, 1), gold.flatten().to(scores.device), ignore_index=NO_TAG)
 
-    def answers(self, texts: Sequence[Texts]) -> list[list[str]]:
-        best = self(texts[0]).argmax(dim=-1).tolist()
-        return [[self.labels[k] for k in row[:length]] for row, length in zip(best, texts[0].lengths, strict=True)]
+    def answers(self, examples: Sequence[Example]) -> list[list[str]]:
+        best = self(examples).argmax(dim=-1).tolist()
+        lengths = (len(example.texts[0]) for example in examples)
+        return [[self.labels[k] for k in row[:length]] for row, length in zip(best, lengths, strict=True)]
 
 
-TASK = Task("pos", PosConfig, data.read, data.labels, Tagger, metric.score, parse_sentence, data.show)
+TASK = Task("pos", PosConfig, data.read, data.labels, Tagger, metric.score, parse_sentence, data.to_json)

@@ -27,7 +27,7 @@ from elmo.weights import folder as model_folder
 from elmo.weights.folder import Pretrained
 from embedders import LINES, OPTIONS, WEIGHTS, elmo, embedder, environment
 from models import write_published
-from tasks.road import recipe, splits, write_columns
+from tasks.small_ner import recipe, splits, write_columns
 
 VERBS = sorted(command.callback.__name__ for command in app.registered_commands if command.callback is not None)
 

@@ -16,7 +16,7 @@ from elmo.tasks.ner.model import TASK
 from elmo.tasks.predict_file import predict_file
 from elmo.tasks.train import TaskTraining
 from embedders import Finished, assert_refused, command, elmo, environment, nothing_new_in, write_model
-from tasks.road import recipe, splits
+from tasks.small_ner import recipe, splits
 
 TEXT = "\n\nAnna left for Lima.\n \t\nBela saw Oslo.\n\n"
 ANSWERED = {3: ["Anna", "left", "for", "Lima", "."], 5: ["Bela", "saw", "Oslo", "."]}
@@ -67,7 +67,7 @@ def test_answers_carry_their_line_and_blank_lines_keep_their_place(tagger: Path,
 def test_lines_stay_in_order_over_many_windows(
     at_once: int, tagger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("elmo.tasks.predict.AT_ONCE", at_once)
+    monkeypatch.setattr("elmo.tasks.predict.BUFFER_SIZE", at_once)
     lines = [f"word{k} left ." if k % 3 else "" for k in range(20)]
     answers = objects(predict(tagger, write(tmp_path / "in.txt", "\n".join(lines))).out)
     assert [answer["line"] for answer in answers] == list(range(1, 21))

@@ -261,6 +261,5 @@ def test_words_that_enter_by_their_row(tmp_path: Path) -> None:
 
 def test_the_shares_are_printed(model: tuple[BiLM, Reference]) -> None:
     printed = repr(Elmo(model[0], 2, weights=[0.1, 0.2, 0.3, 0.4], gamma=0.5, projection_dim=7))
-    assert "2 x ScalarMix(learned: [0.100, 0.200, 0.300, 0.400] × 0.500)" in printed
-    assert "Dropout(p=0.5" in printed
+    assert "2 x ScalarMix(learned: [0.100, 0.200, 0.300, 0.400] × 0.500, dropout 0.5)" in printed
     assert "out_features=7" in printed

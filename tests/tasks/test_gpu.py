@@ -13,7 +13,7 @@ from elmo.tasks.predict import load_task
 from elmo.tasks.train import TaskTraining
 from elmo.training.run import Run
 from embedders import fresh, pretrained
-from tasks.road import recipe, splits, write_elmo, write_vectors
+from tasks.small_ner import recipe, splits, write_elmo, write_vectors
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,7 +24,7 @@ pytestmark = [
 def test_layers_are_looked_up_on_the_device(tmp_path: Path) -> None:
     sentences = [("The", "cat", "sat"), ("Dogs", "bark", "at", "night", ".")]
     layers = FrozenLayers(Embedder(pretrained(), device="cuda"), sentences, tmp_path)
-    assert layers._on_device is not None and layers._on_device.is_cuda
+    assert layers._stored is not None and layers._stored.on_device is not None and layers._stored.on_device.is_cuda
     for texts in (sentences[::-1], [sentences[0], ("something", "new")]):
         found = layers.layers(texts)
         assert found.activations.is_cuda and found.mask.is_cuda

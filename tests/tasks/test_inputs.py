@@ -1,19 +1,18 @@
 """What a task model reads: word vectors, characters and ELMo side by side, in every placement and mix."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-import elmo
-from elmo.errors import ConfigError, DataError
-from elmo.tasks import frozen, word_vectors
+from elmo.errors import ConfigError
+from elmo.model.elmo import Elmo
+from elmo.model.scalar_mix import ScalarMix
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig
+from elmo.text.characters import sentence_ids
 from embedders import embedder, fresh
 from numpy_reference import scalar_mix
 
@@ -30,8 +29,12 @@ def inputs(placement: str = "input", **changes: Any) -> Inputs:
 
 def test_words_are_looked_up_in_lower_case_and_unknown_ones_share_a_row() -> None:
     made = inputs("none")
-    x = made(made.texts(SENTENCES))
+    read = made(SENTENCES)
+    x = read.vectors
     assert x.shape == (3, 5, 3)
+    assert read.lengths == (3, 5, 1)
+    assert read.mask.sum(dim=1).tolist() == [3, 5, 1]
+    assert read.layers is None
     expected = {"The": MATRIX[0], "cat": MATRIX[1], "Dogs": MATRIX[2], ".": MATRIX[3]}
     for row, sentence in zip(x, SENTENCES, strict=True):
         for vector, word in zip(row, sentence, strict=False):
@@ -43,7 +46,8 @@ def test_words_are_looked_up_in_lower_case_and_unknown_ones_share_a_row() -> Non
 
 def test_words_as_they_are_written() -> None:
     made = Inputs(InputsConfig(ElmoConfig(placement="none"), vectors="glove.txt", lowercase=False), WORDS, MATRIX)
-    assert made.texts([("The", "the")]).words.tolist() == [[1, 2]]  # type: ignore[union-attr]
+    x = made([("The", "the")]).vectors
+    assert torch.equal(x[0], torch.stack([torch.zeros(3), MATRIX[0]]))
 
 
 @pytest.mark.parametrize(
@@ -59,9 +63,8 @@ def test_words_as_they_are_written() -> None:
 @pytest.mark.parametrize("placement", ["input", "output", "both"])
 def test_elmo_is_the_reference_mixed(placement: str, mix: str, shares: list[int]) -> None:
     made = inputs(placement, mix=mix)
-    texts = made.texts(SENTENCES)
-    x, hidden = made(texts), torch.ones(3, 5, 2)
-    behind = made.at_output(hidden, texts)
+    read, hidden = made(SENTENCES), torch.ones(3, 5, 2)
+    x, behind = read.vectors, made.at_output(hidden, read.layers)
     dim = embedder().dim
     assert (made.dim, made.output_dim) == (3 + dim * (placement != "output"), dim * (placement != "input"))
     assert x.shape[-1] == made.dim
@@ -84,9 +87,9 @@ def test_each_place_has_a_mix_of_its_own() -> None:
         made.mix_input.scalars[:] = torch.tensor([1.0, 2.0, 3.0])  # type: ignore[index]
         made.mix_output.scalars[:] = torch.tensor([0.0, -1.0, 0.5])  # type: ignore[index]
         made.mix_output.gamma.fill_(2.0)
-    texts = made.texts(SENTENCES[:1])
+    read = made(SENTENCES[:1])
     layers = fresh(SENTENCES[0])
-    x, behind = made(texts)[0, :, 3:], made.at_output(torch.zeros(1, 3, 0), texts)[0]
+    x, behind = read.vectors[0, :, 3:], made.at_output(torch.zeros(1, 3, 0), read.layers)[0]
     assert np.abs(x.detach().numpy() - scalar_mix(layers, [1, 2, 3])).max() < 2e-3
     assert np.abs(behind.detach().numpy() - scalar_mix(layers, [0, -1, 0.5], 2.0)).max() < 4e-3
     assert made.penalty().item() == pytest.approx(0.1 * (1 + 4 + 9 + 1 + 0.25))
@@ -95,12 +98,12 @@ def test_each_place_has_a_mix_of_its_own() -> None:
     assert shown["input"]["weights"] == pytest.approx([0.0900, 0.2447, 0.6652], abs=1e-4)
 
 
-def test_without_elmo_there_is_nothing_to_pay() -> None:
+def test_without_elmo_there_is_no_penalty() -> None:
     made = inputs("none")
     assert made.penalty().item() == 0.0
     assert made.mixes() == {}
     hidden = torch.ones(1, 2, 3)
-    assert made.at_output(hidden, made.texts([("a", "b")])) is hidden
+    assert made.at_output(hidden, made([("a", "b")]).layers) is hidden
 
 
 def test_characters_see_their_own_word_only() -> None:
@@ -109,7 +112,7 @@ def test_characters_see_their_own_word_only() -> None:
     config = InputsConfig(ElmoConfig(placement="none"), characters=CharactersConfig(dim=4, filters=5, width=3))
     made = Inputs(config).eval()
     sentences = [("a", "Straße", "internationalisation" * 4), ("bc",)]
-    x = made(made.texts(sentences)).detach().numpy()
+    x = made(sentences).vectors.detach().numpy()
     assert made.characters is not None
     table = made.characters.embedding.weight.detach().numpy()
     kernel = made.characters.convolution.weight.detach().numpy()
@@ -120,29 +123,26 @@ def test_characters_see_their_own_word_only() -> None:
             characters = table[ids]
             places = [np.einsum("cd,fdc->f", characters[k : k + 3], kernel) + bias for k in range(len(characters) - 2)]
             np.testing.assert_allclose(vector, np.maximum(np.max(places, axis=0), 0), atol=1e-6)
-    alone = made(made.texts([("bc",)]))
+    alone = made([("bc",)]).vectors
     assert torch.allclose(alone[0, 0], torch.from_numpy(x[1, 0]), atol=1e-6)
 
 
 def test_a_word_shorter_than_the_filters_is_read() -> None:
     config = InputsConfig(ElmoConfig(placement="none"), characters=CharactersConfig(dim=4, filters=5, width=7))
     made = Inputs(config).eval()
-    assert torch.isfinite(made(made.texts([("a", "bb")]))).all()
+    assert torch.isfinite(made([("a", "bb")]).vectors).all()
 
 
 def test_a_bilm_in_training_gets_a_gradient() -> None:
     bilm = embedder().bilm.requires_grad_(True)
     config = InputsConfig(ElmoConfig(trainable=True, dropout=0.0))
     made = Inputs(config, bilm=bilm)
-    texts = made.texts(SENTENCES)
-    assert texts.layers is None
-    x = made(texts)
+    x = made(SENTENCES).vectors
     for row, sentence in zip(x, SENTENCES, strict=True):
         expected = fresh(sentence).mean(axis=0)
         assert np.abs(row[: len(sentence)].detach().numpy() - expected).max() < 1e-5
     torch.autograd.backward(x.square().sum())
     assert all(parameter.grad is not None for parameter in bilm.parameters())
-    torch.autograd.backward(made(texts).square().sum())  # a batch may be read again
 
 
 def test_a_bilm_in_training_runs_once_for_both_places(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,16 +152,23 @@ def test_a_bilm_in_training_runs_once_for_both_places(monkeypatch: pytest.Monkey
     calls = []
     forward = bilm.forward
     monkeypatch.setattr(bilm, "forward", lambda ids: calls.append(1) or forward(ids))
-    texts = made.texts(SENTENCES)
-    assert torch.equal(made(texts), made.at_output(torch.zeros(3, 5, 0), texts))
+    read = made(SENTENCES)
+    assert torch.equal(read.vectors, made.at_output(torch.zeros(3, 5, 0), read.layers))
     assert len(calls) == 1
+
+
+def test_two_batches_do_not_disturb_each_other() -> None:
+    """What is added at the output belongs to the batch whose vectors were read, also if another was read since."""
+    made = Inputs(InputsConfig(ElmoConfig(trainable=True, dropout=0.0, placement="both")), bilm=embedder().bilm)
+    first, second = made(SENTENCES[:1]), made(SENTENCES[1:2])
+    for read in (second, first):
+        assert torch.equal(made.at_output(torch.zeros(1, read.lengths[0], 0), read.layers), read.vectors)
 
 
 def test_dropout_of_elmo_and_of_words_are_two_things() -> None:
     config = InputsConfig(ElmoConfig(dropout=0.9), vectors="glove.txt", dropout=0.0)
     made = Inputs(config, WORDS, MATRIX, FrozenLayers(embedder())).train()
-    texts = made.texts([("cat",) * 50])
-    x = made(texts)
+    x = made([("cat",) * 50]).vectors
     assert torch.equal(x[0, :, :3], MATRIX[1].expand(50, 3))
     assert 0.8 < (x[0, :, 3:] == 0).float().mean() < 1.0
 
@@ -172,173 +179,39 @@ def test_a_network_that_would_read_nothing_is_refused() -> None:
             InputsConfig(ElmoConfig(placement=placement))  # type: ignore[arg-type]
 
 
-# Layers, kept
-
-
-def test_layers_are_computed_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = FrozenLayers(embedder(), SENTENCES, tmp_path)
-    (kept,) = tmp_path.iterdir()
-    assert kept.name.startswith(embedder().fingerprint())
-    assert np.load(kept, mmap_mode="r").shape == (9, 3, embedder().dim)
-    monkeypatch.setattr(elmo.Embedder, "embed", lambda *_, **__: pytest.fail("computed again"))
-    again = FrozenLayers(embedder(), SENTENCES, tmp_path)
-    chosen = [SENTENCES[2], SENTENCES[0], SENTENCES[2]]
-    ours, theirs = again.layers(chosen), first.layers(chosen)
-    assert torch.equal(ours.activations, theirs.activations)
-    assert torch.equal(ours.mask, theirs.mask)
-    for row, sentence in enumerate(chosen):
-        error = np.abs(ours.activations[:, row, : len(sentence)].numpy() - fresh(sentence)).max()
-        assert error < 2e-3
-
-
-def test_how_far_it_is_is_told(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    FrozenLayers(embedder(), SENTENCES, tmp_path, lambda done, of: told.append((done, of)))
-    assert told == [(3, 9), (8, 9), (9, 9)]
-
-
-def test_other_texts_and_other_models_have_files_of_their_own(tmp_path: Path) -> None:
-    FrozenLayers(embedder(), SENTENCES, tmp_path)
-    FrozenLayers(embedder(), SENTENCES[:2], tmp_path)
-    other = embedder()
-    with torch.no_grad():
-        next(other.bilm.parameters()).mul_(2)
-    FrozenLayers(other, SENTENCES, tmp_path)
-    FrozenLayers(embedder(), [("The cat", "sat"), *SENTENCES], tmp_path)
-    FrozenLayers(embedder(), [("The", "cat sat"), *SENTENCES], tmp_path)
-    assert len(list(tmp_path.iterdir())) == 5
-
-
-def test_a_text_that_was_not_prepared_is_computed(tmp_path: Path) -> None:
-    layers = FrozenLayers(embedder(), SENTENCES, tmp_path)
-    new = ("Something", "new")
-    found = layers.layers([SENTENCES[0], new])
-    assert np.abs(found.activations[:, 1, :2].numpy() - fresh(new)).max() < 2e-3
-    assert np.abs(found.activations[:, 0, :3].numpy() - fresh(SENTENCES[0])).max() < 2e-3
-    assert found.mask.tolist() == [[True, True, True], [True, True, False]]
-    assert not found.activations[:, 1, 2].any()
-
-
-@pytest.mark.parametrize("spoiled", [b"", b"\x93NUMPY nonsense", None])
-def test_a_damaged_file_is_named(spoiled: bytes | None, tmp_path: Path) -> None:
-    FrozenLayers(embedder(), SENTENCES, tmp_path)
-    (kept,) = tmp_path.iterdir()
-    if spoiled is None:
-        np.save(kept, np.zeros((9, 3, 2), dtype=np.float16))
-    else:
-        kept.write_bytes(spoiled)
-    with pytest.raises(DataError, match=rf"^{kept}: .*; remove it, and it is computed again$"):
-        FrozenLayers(embedder(), SENTENCES, tmp_path)
-
-
-@pytest.mark.parametrize("first", [0, 1, 2, 3])
-def test_what_was_computed_before_an_interruption_is_not_computed_again(
-    first: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(frozen, "PART", 3)  # tokens: every sentence of three or more is a part
-    whole = FrozenLayers(embedder(), SENTENCES, tmp_path / "whole").layers(SENTENCES)
-    embed, computed = elmo.Embedder.embed, []
-
-    def interrupted(self: elmo.Embedder, texts: Sequence[Any], **options: Any) -> Any:
-        if len(computed) == first:
-            raise KeyboardInterrupt
-        computed.extend(texts)
-        return embed(self, texts, **options)
-
-    monkeypatch.setattr(elmo.Embedder, "embed", interrupted)
-    if first < 3:
-        with pytest.raises(KeyboardInterrupt):
-            FrozenLayers(embedder(), SENTENCES, tmp_path / "layers")
-        assert not list((tmp_path / "layers").glob("*.npy")), "what has the name is whole"
-        first = -1
-    told: list[tuple[int, int]] = []
-    again = FrozenLayers(embedder(), SENTENCES, tmp_path / "layers", lambda *values: told.append(values))
-    assert computed == list(SENTENCES)
-    assert told[-1] == (9, 9)
-    assert [path.suffix for path in (tmp_path / "layers").iterdir()] == [".npy"]
-    assert torch.equal(again.layers(SENTENCES).activations, whole.activations)
-
-
-@pytest.mark.parametrize("when", [1, 2, 3])
-def test_two_runs_may_compute_the_same(when: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One ends while the other is at its first, second or last part."""
-    monkeypatch.setattr(frozen, "PART", 3)
-    embed, calls = elmo.Embedder.embed, []
-
-    def overtaken(self: elmo.Embedder, texts: Sequence[Any], **options: Any) -> Any:
-        calls.append(texts)
-        if len(calls) == when:
-            FrozenLayers(embedder(), SENTENCES, tmp_path)
-        return embed(self, texts, **options)
-
-    monkeypatch.setattr(elmo.Embedder, "embed", overtaken)
-    found = FrozenLayers(embedder(), SENTENCES, tmp_path).layers(SENTENCES)
-    for row, sentence in enumerate(SENTENCES):
-        assert np.abs(found.activations[:, row, : len(sentence)].numpy() - fresh(sentence)).max() < 2e-3
-    assert len(calls) >= when and [path.suffix for path in tmp_path.iterdir()] == [".npy"]
-
-
-# Word vectors
-
-
-def test_vectors_of_the_first_lines_and_of_the_words_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "glove.txt"
-    path.write_text("the 1 2.5\ncat -3 4e-1\n. 5 6\nrare 7 8\n", encoding="utf-8")
-    read = word_vectors.read(path, 2, {"rare", "absent"})
-    assert read.words == ["the", "cat", "rare"]
-    np.testing.assert_array_equal(read.matrix, np.array([[1, 2.5], [-3, 0.4], [7, 8]], dtype=np.float32))
-
-
-def test_the_first_line_of_word2vec_is_no_word(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.txt"
-    path.write_text("2 3\na 1 2 3\nb 4 5 6\n", encoding="utf-8")
-    assert word_vectors.read(path, 10).words == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a 1 2 3\nb 1 2\n", r":2: 2 numbers after 'b'; expected 3$"),
-        ("a 1 x\n", r":1: could not convert string to float: 'x'; expected a word and its numbers, as GloVe has$"),
-        ("a\n", r":1: 'a'; expected a word and its numbers, as GloVe has$"),
-        ("", r": contains no word vectors; expected a word and its numbers on each line$"),
-    ],
-)
-def test_a_file_that_is_no_vectors(text: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / "v.txt").write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=rf"v\.txt{message}"):
-        word_vectors.read(tmp_path / "v.txt", 10)
-
-
-def test_a_word_may_hold_spaces(tmp_path: Path) -> None:
-    (tmp_path / "v.txt").write_text("the 1 2\n. . . 3 4\nat a@b.org 5 6\n", encoding="utf-8")
-    read = word_vectors.read(tmp_path / "v.txt", 10)
-    assert read.words == ["the", ". . .", "at a@b.org"]
-    assert read.matrix.tolist() == [[1, 2], [3, 4], [5, 6]]
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"v\.txt: cannot be read \(No such file or directory\); expected a text file"):
-        word_vectors.read(tmp_path / "v.txt", 10)
-
-
-def test_layer_norm_is_the_mix_s(tmp_path: Path) -> None:
+def test_layer_norm_is_that_of_the_mix() -> None:
     plain, normed = inputs("input", mix="last"), inputs("input", mix="last", layer_norm="token")
-    x = normed(normed.texts(SENTENCES[:1]))[0, :, 3:]
-    raw = plain(plain.texts(SENTENCES[:1]))[0, :, 3:]
+    x = normed(SENTENCES[:1]).vectors[0, :, 3:]
+    raw = plain(SENTENCES[:1]).vectors[0, :, 3:]
     expected = (raw - raw.mean(dim=-1, keepdim=True)) / raw.std(dim=-1, keepdim=True, unbiased=False)
     assert torch.allclose(x, expected, atol=1e-5)
     assert replace(normed.config.elmo, layer_norm=None) == plain.config.elmo
 
 
-def test_words_without_a_vector_get_one_that_is_like_the_others() -> None:
-    rng = np.random.default_rng(0)
-    file = word_vectors.WordVectors(["a", "b"], rng.normal(2, 3, (2, 5000)).astype(np.float32))
-    both = word_vectors.with_own(file, ["b", "n't", "--", "n't"], np.random.default_rng(1))
-    assert both.words == ["a", "b", "n't", "--"]
-    assert np.array_equal(both.matrix[:2], file.matrix) and both.matrix.dtype == np.float32
-    assert np.allclose(both.matrix[2:].mean(axis=1), 2, atol=0.2) and np.allclose(
-        both.matrix[2:].std(axis=1), 3, atol=0.2
-    )
-    assert abs(np.corrcoef(both.matrix[2:])[0, 1]) < 0.05
-    assert word_vectors.with_own(file, ["a"], rng).words == ["a", "b"]
+@pytest.mark.parametrize("placement", ["none", "input", "output", "both"])
+@pytest.mark.parametrize("trainable", [False, True])
+def test_dropout_and_penalty_are_those_of_elmo(placement: str, trainable: bool) -> None:
+    """`Elmo` with as many mixes gives the same vectors, drop for drop, and the same penalty."""
+    of = embedder()
+    config = ElmoConfig(placement=placement, trainable=trainable, mix_l2=0.2, dropout=0.5)  # type: ignore[arg-type]
+    bilm = of.bilm if trainable else None
+    made = Inputs(InputsConfig(config, vectors="glove.txt"), WORDS, MATRIX, FrozenLayers(of), bilm).train()
+    if placement == "none":
+        assert made.penalty().item() == 0.0
+        return
+    n_mixes = 2 if placement == "both" else 1
+    assert of.bilm.config.char_cnn is not None
+    theirs = Elmo(of.bilm, n_mixes, dropout=0.5, l2=0.2, trainable=trainable).train()
+    ids = torch.from_numpy(sentence_ids(SENTENCES, of.bilm.config.char_cnn.max_characters_per_token))
+    with torch.no_grad():
+        for mix in (made.mix_input, made.mix_output, *theirs.mixes):
+            if isinstance(mix, ScalarMix) and mix.scalars is not None:
+                mix.scalars.copy_(torch.tensor([0.5, -1.0, 2.0]))
+    assert made.penalty().item() == theirs.penalty().item() == pytest.approx(n_mixes * 0.2 * (0.25 + 1 + 4))
+    torch.manual_seed(5)
+    read = made(SENTENCES)
+    found = [read.vectors[..., 3:]] if placement != "output" else []
+    found += [made.at_output(torch.zeros(3, 5, 0), read.layers)] if placement != "input" else []
+    torch.manual_seed(5)
+    for ours, wanted in zip(found, theirs(ids).representations, strict=True):
+        np.testing.assert_allclose(ours.detach(), wanted.detach(), atol=1e-5 if trainable else 4e-3)

@@ -4,25 +4,23 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise, product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from sacremoses import MosesTokenizer
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 
 from elmo.errors import DataError
-from elmo.tasks.ner.data import Span, labels, legal, read, read_file, show, spans_of, tags_of
+from elmo.tasks.examples import Example
+from elmo.tasks.ner.data import Span, labels, legal, read, read_file, spans_of, tags_of, to_json
 from elmo.tasks.ner.metric import score
-from elmo.tasks.reading import parse_sentence as parse
-from elmo.tasks.task import Example
 
 TYPES = ["LOC", "PER", "creative-work"]
 SIMPLE = b"Zorb B-PER\nsleeps O\n"
 IN_IT = (
-    "none of train.txt, eng.train, train.conll, wnut17train.conll, dev.txt, valid.txt, eng.testa, dev.conll, "
-    "emerging.dev.conll, test.txt, eng.testb, test.conll, emerging.test.annotated in it"
+    "contains no file of the task; expected some of train.txt, eng.train, train.conll, wnut17train.conll, dev.txt, "
+    "valid.txt, eng.testa, dev.conll, "
+    "emerging.dev.conll, test.txt, eng.testb, test.conll, emerging.test.annotated"
 )
 
 
@@ -282,7 +280,7 @@ def test_a_folder_with_nothing_to_read_is_refused(tmp_path: Path, names: list[st
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'nowhere'}: none of train.txt, ")):
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'nowhere'}: contains no file of the task; ")):
         read(tmp_path / "nowhere")
 
 
@@ -478,53 +476,12 @@ def test_as_many_answers_as_gold_ones_are_needed() -> None:
         score([[], []], [[]])
 
 
-# What is asked, and what is answered
-
-
-def test_raw_text_is_tokenized_as_moses_does() -> None:
-    text = "Zorb (the mayor of Qua) isn't here; she's in Blim, they say."
-    wanted = tuple(MosesTokenizer(lang="en").tokenize(text, escape=False))
-    assert len(wanted) > 15
-    for item in (text, f"  {text}\n", {"text": text}, {"text": text, "id": 7}):
-        assert parse(item) == Example((wanted,))
-
-
-def test_tokens_stay_as_they_are() -> None:
-    tokens = ["Zorb", "(the", "mayor)", "isn't", "10 000"]
-    for item in (tokens, tuple(tokens), {"tokens": tokens}, {"tokens": tokens, "text": "something else"}):
-        assert parse(item) == Example((tuple(tokens),))
-
-
-@pytest.mark.parametrize(
-    ("item", "named"),
-    [
-        ("", "''"), (" \t\n", r"' \t\n'"), ([], "[]"), (None, "None"), (["a", ""], "['a', '']"), (["a", 5], "['a', 5]"),
-        ([["a"]], "[['a']]"), (0, "0"), ({"tokens": ["a", None]}, "{'tokens': ['a', None]}"),
-        ({"text": " "}, "{'text': ' '}"),
-    ],
-)  # fmt: skip
-def test_what_is_no_sentence_is_refused(item: Any, named: str) -> None:
-    with pytest.raises(DataError) as error:
-        parse(item)
-    wanted = f"{named}: expected a sentence, a list of tokens, or an object with 'text' or 'tokens'"
-    assert str(error.value) == wanted
-
-
-@pytest.mark.parametrize("item", [{}, {"tokens": []}, {"text": ""}, {"words": ["a"]}, {"text": None}])
-def test_an_object_without_a_sentence_is_refused(item: Any) -> None:
-    with pytest.raises(DataError, match="expected a sentence, a list of tokens, or an object with 'text' or 'tokens'"):
-        parse(item)
-
-
-@pytest.mark.parametrize("item", [5, 1.5, True, {"text": 5}, {"tokens": 5}, {"text": True}])
-def test_a_number_is_no_sentence(item: Any) -> None:
-    with pytest.raises(DataError, match="expected a sentence, a list of tokens, or an object with 'text' or 'tokens'"):
-        parse(item)
+# Answers
 
 
 def test_an_answer_by_hand() -> None:
     example = Example((("Zorb", "Blim", "saw", "Qua", "Qua", "."),))
-    assert show(example, [Span(0, 2, "PER"), Span(3, 4, "LOC"), Span(4, 5, "LOC")]) == {
+    assert to_json(example, [Span(0, 2, "PER"), Span(3, 4, "LOC"), Span(4, 5, "LOC")]) == {
         "tokens": ["Zorb", "Blim", "saw", "Qua", "Qua", "."],
         "tags": ["B-PER", "I-PER", "O", "B-LOC", "B-LOC", "O"],
         "entities": [
@@ -533,7 +490,7 @@ def test_an_answer_by_hand() -> None:
             {"type": "LOC", "start": 4, "end": 5, "text": "Qua"},
         ],
     }
-    assert show(parse(["a"]), []) == {"tokens": ["a"], "tags": ["O"], "entities": []}
+    assert to_json(Example((("a",),)), []) == {"tokens": ["a"], "tags": ["O"], "entities": []}
 
 
 def test_an_answers_tags_are_iob2_and_its_texts_the_tokens_inside() -> None:
@@ -541,7 +498,7 @@ def test_an_answers_tags_are_iob2_and_its_texts_the_tokens_inside() -> None:
     for _ in range(300):
         tokens = tuple(f"t{place}" for place in range(int(rng.integers(1, 12))))
         spans = draw_spans(rng, len(tokens))
-        shown = show(Example((tokens,)), spans)
+        shown = to_json(Example((tokens,)), spans)
         assert shown["tags"] == iob2(spans, len(tokens))
         assert by_seqeval(shown["tags"]) == spans
         assert [entity["text"].split() for entity in shown["entities"]] == [

@@ -1,4 +1,4 @@
-"""A task of one's own: the folder in examples/, trained and used through the command line like those that are here."""
+"""A task of one's own: the folder in examples/, trained and used through the command line like the others."""
 
 import json
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 from elmo.tasks.task import task_named
 from embedders import assert_refused, elmo
-from tasks.road import write_elmo
+from tasks.small_ner import write_elmo
 
 POS = Path(__file__).parents[2] / "examples" / "pos"
 LINES = [("The", "DT"), ("cat", "NN"), ("sees", "VBZ"), ("dogs", "NNS"), ("and", "CC"), ("runs", "VBZ"), (".", ".")]
@@ -36,8 +36,11 @@ def test_it_is_trained_scored_and_used(data: Path, tmp_path: Path, monkeypatch: 
     assert json.loads(scores.out) == {"accuracy": 100.0}
     given = " ".join(word for word, _ in LINES).encode()
     found = elmo("predict", model, "-", "--task", POS, "--device", "cpu", stdin=[given])
-    words, tags = zip(*LINES, strict=True)
-    assert json.loads(found.out) == {"line": 1, "tokens": list(words), "tags": list(tags)}
+    assert json.loads(found.out) == {
+        "line": 1,
+        "tokens": [word for word, _ in LINES],
+        "tags": [tag for _, tag in LINES],
+    }
     assert_refused(
         elmo("predict", model, "-"), "pos: no such task; expected ner, sst, snli, or a folder with a model.py"
     )

@@ -1,4 +1,4 @@
-"""A trained task in use by many threads, and what it holds for each of them."""
+"""A trained task in use by many threads."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from elmo.embed.embedder import Embedder
-from elmo.tasks.folder import Trained
+from elmo.tasks.examples import Example
+from elmo.tasks.folder import TrainedTask
 from elmo.tasks.frozen import FrozenLayers
-from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, Texts
+from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig
 from elmo.tasks.ner.model import TASK as NER
 from elmo.tasks.predict import Predictor
 from elmo.tasks.reading import parse_sentence
@@ -25,7 +26,7 @@ WORDS = [f"w{number}" for number in range(150)]
 RANDOM = Random(0)
 SENTENCES = [RANDOM.choices(WORDS, k=RANDOM.randint(1, 9)) for _ in range(96)]
 FEW_WORDS = 12 * 4 * DIM // 2  # bytes of a cache of twelve words
-HALF = 4e-3  # the layers are kept in float16
+HALF = 4e-3  # the layers are stored in float16
 
 
 @pytest.fixture(autouse=True)
@@ -44,12 +45,12 @@ class Average(TaskModel):
         super().__init__()
         self.inputs = inputs
 
-    def loss(self, texts: Sequence[Texts], gold: Sequence[Any]) -> Tensor:
+    def loss(self, examples: Sequence[Example]) -> Tensor:
         raise NotImplementedError
 
-    def answers(self, texts: Sequence[Texts]) -> list[Any]:
-        (text,) = texts
-        return list((self.inputs(text).sum(dim=1) / text.mask.sum(dim=1, keepdim=True)).detach().numpy())
+    def answers(self, examples: Sequence[Example]) -> list[Any]:
+        x = self.inputs([example.texts[0] for example in examples])
+        return list((x.vectors.sum(dim=1) / x.mask.sum(dim=1, keepdim=True)).detach().numpy())
 
 
 def predictor(trainable: bool, of: Embedder) -> Predictor:
@@ -61,11 +62,11 @@ def predictor(trainable: bool, of: Embedder) -> Predictor:
         read=lambda path: {},
         labels=lambda examples: [],
         model=lambda config, inputs, labels: Average(inputs),
-        score=lambda gold, found: {},
+        score=lambda gold, predicted: {},
         parse=parse_sentence,
-        show=lambda example, answer: {"tokens": example.texts[0], "mean": answer},
+        to_json=lambda example, answer: {"tokens": example.texts[0], "mean": answer},
     )
-    return Predictor(Trained(task, config, [], [], Average(Inputs(config, frozen=frozen, bilm=bilm))))
+    return Predictor(TrainedTask(task, config, [], [], Average(Inputs(config, frozen=frozen, bilm=bilm))))
 
 
 def mean(sentence: Sequence[str]) -> Any:
@@ -93,7 +94,7 @@ def test_a_tagger_answers_in_many_threads_as_in_one() -> None:
     config = NER.config(hidden=8, inputs=InputsConfig(characters=CharactersConfig(4, 6), elmo=ElmoConfig(mix_l2=0.1)))
     torch.manual_seed(1)
     made = Inputs(config.inputs, frozen=FrozenLayers(embedder(cache_bytes=FEW_WORDS)))
-    using = Predictor(Trained(NER, config, labels := ["O", "U-PER", "U-LOC"], [], NER.model(config, made, labels)))
+    using = Predictor(TrainedTask(NER, config, labels := ["O", "U-PER", "U-LOC"], [], NER.model(config, made, labels)))
     alone = using.predict(SENTENCES)
     assert len({tag for answer in alone for tag in answer["tags"]}) > 1
     assert [answer for (answer,) in in_threads(lambda sentence: using.predict([sentence]), SENTENCES)] == alone
@@ -117,17 +118,3 @@ def test_layers_are_computed_once_for_all_batches_of_a_call(monkeypatch: pytest.
     monkeypatch.setattr(of, "embed", counted)
     assert len(predictor(False, of).predict(SENTENCES)) == len(SENTENCES)  # two batches of 64
     assert asked == [list(dict.fromkeys(map(tuple, SENTENCES)))]
-
-
-def test_what_a_thread_holds_is_given_up_at_the_end_and_the_rest_stays() -> None:
-    of = embedder()
-    layers = FrozenLayers(of, [("w1",)])
-    with layers.holding([("w2", "w3")]):
-        inside = layers.layers([("w2", "w3"), ("w2", "w3")]).activations
-        with layers.holding([("w4",)]):
-            np.testing.assert_allclose(layers.layers([("w4",)]).activations[:, 0], fresh(["w4"]), atol=HALF)
-        np.testing.assert_allclose(layers.layers([("w1",)]).activations[:, 0], fresh(["w1"]), atol=HALF)
-        np.testing.assert_allclose(FrozenLayers(of).layers([("w2",)]).activations[:, 0], fresh(["w2"]), atol=HALF)
-    for row in (0, 1):
-        np.testing.assert_allclose(inside[:, row], fresh(["w2", "w3"]), atol=HALF)
-    np.testing.assert_allclose(layers.layers([("w2", "w3")]).activations[:, 0], fresh(["w2", "w3"]), atol=HALF)

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,14 @@ from elmo.embed.embedder import load
 from elmo.errors import ConfigError, DataError
 from elmo.model.layers import Layers
 from elmo.tasks import folder, word_vectors
-from elmo.tasks.batches import answers, texts_of
+from elmo.tasks.batches import answers
+from elmo.tasks.examples import Example, Tokens
 from elmo.tasks.frozen import FrozenLayers
-from elmo.tasks.inputs import Texts
+from elmo.tasks.inputs import Inputs, InputVectors
 from elmo.tasks.layers.encoder import BiLSTM
-from elmo.tasks.snli import data, metric
+from elmo.tasks.snli import data
 from elmo.tasks.snli.model import TASK, Esim, SnliConfig, align, pool
-from elmo.tasks.task import Example, task_named
+from elmo.tasks.task import task_named
 from elmo.tasks.train import TaskTraining
 from embedders import write_model
 from reference_files import needs_shared, unpacked
@@ -89,7 +91,7 @@ def test_pairs_without_a_label_are_skipped_and_counted(tmp_path: Path, caplog: p
     path = write_lines(tmp_path / "dev.jsonl", line("-"), line(), line("-", hypothesis=""), line("entailment"))
     with caplog.at_level(logging.INFO, "elmo"):
         assert [example.gold for example in data.read_file(path)] == ["neutral", "entailment"]
-    assert caplog.messages == [f"{path}: 2 pairs skipped that have no label, 2 kept"]
+    assert caplog.messages == [f"{path}: skipped 2 pairs without a label, kept 2"]
 
 
 @pytest.mark.parametrize(
@@ -100,11 +102,11 @@ def test_pairs_without_a_label_are_skipped_and_counted(tmp_path: Path, caplog: p
         ("[1, 2]", "found '[1, 2]' at column 1; expected a JSON object with gold_label, sentence1, sentence2"),
         (
             '{"gold_label": "neutral", "sentence1": "A door."}',
-            "found no sentence2; expected a text for each of gold_label, sentence1, sentence2",
+            "found no sentence2; expected a string for each of gold_label, sentence1, sentence2",
         ),
         (
             '{"gold_label": 1, "sentence1": "A door.", "sentence2": "A wall."}',
-            "found gold_label 1; expected a text for each of gold_label, sentence1, sentence2",
+            "found gold_label 1; expected a string for each of gold_label, sentence1, sentence2",
         ),
         (
             line("maybe"),
@@ -134,7 +136,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_has_its_parts_by_name(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path}: none of snli_1.0_train.jsonl, snli_train_subset")):
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path}: contains no file of the task; expected some of snli")):
         data.read(tmp_path)
     write_lines(tmp_path / "snli_dev.jsonl", line())
     assert {part: len(pairs) for part, pairs in data.read(tmp_path).items()} == {"dev": 1}
@@ -161,12 +163,12 @@ def test_labels_have_one_order() -> None:
 def test_what_is_asked_is_parsed(item: Any) -> None:
     example = data.parse(item)
     assert example == Example((("A", "door", "isn", "'t", "open", "."), ("It", "is", "late")))
-    assert data.show(example, "neutral") == {
+    assert data.to_json(example, "neutral") == {
         "premise": ["A", "door", "isn", "'t", "open", "."],
         "hypothesis": ["It", "is", "late"],
         "label": "neutral",
     }
-    assert data.parse(data.show(example, "neutral")) == example
+    assert data.parse(data.to_json(example, "neutral")) == example
 
 
 @pytest.mark.parametrize(
@@ -176,13 +178,6 @@ def test_what_is_asked_is_parsed(item: Any) -> None:
 def test_what_is_no_pair_is_refused(item: Any) -> None:
     with pytest.raises(DataError, match=re.escape(f"{item!r}: expected premise and hypothesis, with a tab between")):
         data.parse(item)
-
-
-def test_accuracy() -> None:
-    assert metric.score(["neutral", "entailment", "neutral"], ["neutral", "neutral", "neutral"]) == {
-        "accuracy": pytest.approx(200 / 3)
-    }
-    assert metric.score([], []) == {"accuracy": 0.0}
 
 
 @needs_shared
@@ -234,18 +229,18 @@ def model_of(config: SnliConfig) -> Esim:
     torch.manual_seed(3)
     words, matrix, frozen = [], None, None
     if config.inputs.vectors is not None:
-        read = word_vectors.read(Path(config.inputs.vectors), 1000)
+        read = word_vectors.read_vectors(Path(config.inputs.vectors), 1000)
         words, matrix = read.words, torch.from_numpy(read.matrix)
     if config.inputs.elmo.placement != "none":
         frozen = FrozenLayers(load(config.inputs.elmo.model, device="cpu"))
-    model = folder.assemble(TASK, config, data.labels([]), words, matrix, frozen, None)
+    model = TASK.model(config, Inputs(config.inputs, words, matrix, frozen), data.labels([]))
     assert isinstance(model, Esim)
     return model
 
 
 def scores(model: Esim, examples: list[Example]) -> NDArray[np.float64]:
     with torch.no_grad():
-        found: NDArray[np.float64] = model._scores(texts_of(model, examples, torch.device("cpu"))).double().numpy()
+        found: NDArray[np.float64] = model._scores(examples).double().numpy()
     return found
 
 
@@ -290,9 +285,10 @@ def test_the_scores_are_those_of_the_formulas(placement: str, files: Path) -> No
 
     def expected(example: Example) -> NDArray[Any]:
         both = []
-        for text in texts_of(model, [example], torch.device("cpu")):
-            h = lstm(model.encoder, model.inputs(text)[0].detach().numpy())
-            both.append(model.inputs.at_output(torch.from_numpy(h)[None], text)[0].detach().numpy())
+        for text in example.texts:
+            x = model.inputs([text])
+            h = lstm(model.encoder, x.vectors[0].detach().numpy())
+            both.append(model.inputs.at_output(torch.from_numpy(h)[None], x.layers)[0].detach().numpy())
         match, pooled = both[0] @ both[1].T, []
         for own, other, weights in ((both[0], both[1], softmax(match)), (both[1], both[0], softmax(match.T))):
             aligned = weights @ other
@@ -316,20 +312,21 @@ def test_a_pair_does_not_know_its_neighbours(placement: str, files: Path) -> Non
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_nothing_is_read_where_there_is_no_token(placement: str, files: Path) -> None:
+def test_nothing_is_read_where_there_is_no_token(
+    placement: str, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = model_of(small(files, placement)).eval()
-    clean = texts_of(model, EIGHT, torch.device("cpu"))
+    clean = scores(model, EIGHT)
+    read = model.inputs.forward
 
-    def spoilt(text: Texts) -> Texts:
-        if text.words is not None:
-            text = replace(text, words=text.words.masked_fill(~text.mask, 4))
-        if text.layers is not None:
-            values = text.layers.activations.masked_fill(~text.mask[..., None], 50.0)
-            text = replace(text, layers=Layers(values, text.layers.mask))
-        return text
+    def spoiled(texts: Sequence[Tokens]) -> InputVectors:
+        x = read(texts)
+        outside = ~x.mask[..., None]
+        layers = x.layers and Layers(x.layers.activations.masked_fill(outside, 50.0), x.mask)
+        return replace(x, vectors=x.vectors.masked_fill(outside, 50.0), layers=layers)
 
-    with torch.no_grad():
-        assert torch.equal(model._scores(list(map(spoilt, clean))), model._scores(clean))
+    monkeypatch.setattr(model.inputs, "forward", spoiled)
+    np.testing.assert_array_equal(scores(model, EIGHT), clean)
 
 
 def test_dropout_stands_before_both_networks_and_the_last_layers(files: Path) -> None:
@@ -348,7 +345,7 @@ def test_dropout_stands_before_both_networks_and_the_last_layers(files: Path) ->
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_every_parameter_is_learned(placement: str, files: Path) -> None:
     model = model_of(small(files, placement, "inputs.vectors_trainable=true"))
-    loss = model.loss(texts_of(model, EIGHT, torch.device("cpu")), [example.gold for example in EIGHT])
+    loss = model.loss(EIGHT)
     torch.autograd.backward(loss)
     names = {name for name, parameter in model.named_parameters() if parameter.grad is None or not parameter.grad.any()}
     assert names == set()
@@ -359,12 +356,12 @@ def test_the_loss_is_the_mean_cross_entropy(files: Path) -> None:
     model = model_of(small(files, "both")).eval()
     rows = np.log(softmax(scores(model, EIGHT)))
     gold = [data.LABELS.index(example.gold) for example in EIGHT]
-    loss = model.loss(texts_of(model, EIGHT, torch.device("cpu")), [example.gold for example in EIGHT])
+    loss = model.loss(EIGHT)
     assert loss.item() == pytest.approx(-rows[range(8), gold].mean(), abs=1e-6)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_eight_pairs_are_learned_and_the_model_is_kept(placement: str, files: Path, tmp_path: Path) -> None:
+def test_eight_pairs_are_learned_saved_and_loaded(placement: str, files: Path, tmp_path: Path) -> None:
     sizes = "hidden=24", "projection=24", "feedforward=24", "train.batch_size=4"
     patient = "train.epochs=25", "train.patience=none", "train.schedule=constant"
     config = small(files, placement, *sizes, *patient)
@@ -372,11 +369,11 @@ def test_eight_pairs_are_learned_and_the_model_is_kept(placement: str, files: Pa
     training = TaskTraining(TASK, config, splits, tmp_path / "run", cache=tmp_path / "cache")
     assert training.train()
     assert training.progress.best == 100.0
-    read = folder.read(tmp_path / "run" / "model", "cpu")
+    read = folder.load(tmp_path / "run" / "model", "cpu")
     assert (read.task, read.config, read.labels) == (TASK, config, list(data.LABELS))
     assert read.scores == {"dev": {"accuracy": 100.0}}
     assert isinstance(read.model, Esim) and isinstance(training.model, Esim)
-    assert answers(read.model, EIGHT, 5, torch.device("cpu")) == [example.gold for example in EIGHT]
+    assert answers(read.model, EIGHT, 5) == [example.gold for example in EIGHT]
     unseen = [data.parse("A goat sleeps near the oven.\tIt isn't raining."), *EIGHT]
     np.testing.assert_allclose(scores(read.model, unseen), scores(training.model.eval(), unseen), atol=1e-6)
 

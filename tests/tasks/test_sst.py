@@ -1,4 +1,4 @@
-"""Sentiment: trees of our own, every refusal, a network against NumPy, and a small training that is kept and read."""
+"""Sentiment: trees, every refusal, the network against NumPy, and a small training whose model is saved and loaded."""
 
 import re
 from dataclasses import replace
@@ -12,13 +12,15 @@ import torch
 from elmo.errors import ConfigError, DataError
 from elmo.tasks import folder
 from elmo.tasks.batches import answers
+from elmo.tasks.examples import Example, fraction
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig
 from elmo.tasks.reading import parse_sentence
-from elmo.tasks.sst import data, metric
+from elmo.tasks.sst import data
 from elmo.tasks.sst.model import BCN, TASK, Maxout, Pooling, SstConfig, biattention
-from elmo.tasks.task import Example, task_named
-from elmo.tasks.train import TaskTraining, TrainConfig
+from elmo.tasks.task import task_named
+from elmo.tasks.train import TaskTraining
+from elmo.tasks.train_config import TrainConfig
 from embedders import assert_close, embedder, write_model
 from reference_files import needs_shared, unpacked
 
@@ -89,6 +91,19 @@ def test_training_reads_distinct_phrases_and_the_rest_sentences(tmp_path: Path) 
     assert pairs(splits["dev"]) == pairs(splits["test"]) == [*sentences, sentences[-1]]
 
 
+def test_a_fraction_of_the_training_part_is_a_fraction_of_the_trees(tmp_path: Path) -> None:
+    """With all phrases of the trees that are drawn, also those that occur in other trees before."""
+    trees = [f"(3 (2 The) (4 (2 (2 plot) (2 {number})) (1 (2 was) (1 dull))))" for number in range(20)]
+    write(tmp_path / "train.txt", *trees)
+    some = fraction(data.read(tmp_path)["train"], 0.25, seed=1)
+    whole = [example for example in some if len(example.texts[0]) == 5]
+    drawn = [int(example.texts[0][2]) for example in whole]
+    assert len(drawn) == 5
+    assert pairs(list(some)) == list(dict.fromkeys(
+        pair for number in drawn for pair in pairs(data.phrases_of(trees[number], ""))
+    ))  # fmt: skip
+
+
 def test_trees_of_one_word_of_three_parts_and_of_any_depth() -> None:
     assert pairs(data.phrases_of("(3 Hm)", "")) == [("Hm", "3")]
     assert pairs(data.phrases_of("\t(1(2 no)(2 no)(2 no))  \r", ""))[-1] == ("no no no", "1")
@@ -134,7 +149,7 @@ def test_what_is_no_tree_is_refused_with_its_line(tmp_path: Path, tree: str, mes
 
 
 def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path}: none of train.txt, dev.txt, test.txt in it")):
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path}: contains no file of the task; expected some of tr")):
         data.read(tmp_path)
     (tmp_path / "test.txt").write_bytes(b"(2 caf\xe9)\n")
     with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'test.txt'}: line 1 is not UTF-8 (byte 7")):
@@ -159,29 +174,11 @@ def test_the_treebank(tmp_path: Path) -> None:
 # What is asked, answered and scored
 
 
-def test_a_sentence_to_predict_from_is_text_tokens_or_an_object() -> None:
-    tokens = ("Not", "bad", ".")
-    for item in ("Not bad.", list(tokens), tokens, {"text": "Not bad."}, {"tokens": list(tokens)}):
-        assert parse_sentence(item) == Example((tokens,))
-
-
-@pytest.mark.parametrize("item", ["", " ", [], {}, {"tokens": []}, {"tokens": 3}, 3, None, ["a", ""], ["a", 3], "\x00"])
-def test_what_is_no_sentence_is_refused(item: Any) -> None:
-    message = f"{item!r}: expected a sentence, a list of tokens, or an object with 'text' or 'tokens'"
-    with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
-        parse_sentence(item)
-
-
 def test_an_answer_is_shown_with_its_name() -> None:
     example = Example((("So", "good"),))
-    assert data.show(example, "4") == {"tokens": ["So", "good"], "label": "4", "sentiment": "very positive"}
+    assert data.to_json(example, "4") == {"tokens": ["So", "good"], "label": "4", "sentiment": "very positive"}
     names = ["very negative", "negative", "neutral", "positive", "very positive"]
-    assert [data.show(example, label)["sentiment"] for label in data.labels([])] == names
-
-
-def test_accuracy() -> None:
-    assert metric.score(["0", "4", "2", "2"], ["0", "3", "2", "2"]) == {"accuracy": 75.0}
-    assert metric.score([], []) == {"accuracy": 0.0}
+    assert [data.to_json(example, label)["sentiment"] for label in data.labels([])] == names
 
 
 def test_the_defaults_are_the_papers() -> None:
@@ -270,11 +267,10 @@ def small_model(placement: str, trainable: bool = False) -> BCN:
 @pytest.mark.parametrize("placement", ["none", "input", "output", "both"])
 def test_a_sentence_depends_on_neither_neighbours_nor_padding(placement: str, trainable: bool) -> None:
     model = small_model(placement, trainable).eval()
-    sentences = [example.texts[0] for example in EIGHT]
     with torch.no_grad():
-        together = model._scores(model.inputs.texts(sentences))
-        backwards = model._scores(model.inputs.texts(sentences[::-1])).flip(0)
-        alone = torch.cat([model._scores(model.inputs.texts([sentence])) for sentence in sentences])
+        together = model._scores(EIGHT)
+        backwards = model._scores(EIGHT[::-1]).flip(0)
+        alone = torch.cat([model._scores([example]) for example in EIGHT])
     assert together.shape == (8, 5)
     assert len({tuple(row) for row in together.tolist()}) == 8
     assert_close(backwards.numpy(), together.numpy())
@@ -284,27 +280,25 @@ def test_a_sentence_depends_on_neither_neighbours_nor_padding(placement: str, tr
 @pytest.mark.parametrize("placement", ["none", "input", "output", "both"])
 def test_the_gradient_reaches_every_parameter(placement: str) -> None:
     model = small_model(placement).train()
-    texts = model.inputs.texts([example.texts[0] for example in EIGHT])
-    model.loss([texts], [example.gold for example in EIGHT]).backward()
+    model.loss(EIGHT).backward()
     untouched = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert untouched == []
 
 
 def test_the_loss_is_the_mean_cross_entropy_also_of_one_sentence() -> None:
     model = small_model("input").train()
-    losses = [model.loss([model.inputs.texts(one.texts)], [one.gold]).item() for one in EIGHT]
-    texts = model.inputs.texts([one.texts[0] for one in EIGHT])
-    p = softmax(model._scores(texts).detach().double().numpy())
+    losses = [model.loss([one]).item() for one in EIGHT]
+    p = softmax(model._scores(EIGHT).detach().double().numpy())
     expected = [-np.log(p[row, int(one.gold)]) for row, one in enumerate(EIGHT)]
     assert_close(np.array(losses), np.array(expected))
-    assert abs(model.loss([texts], [one.gold for one in EIGHT]).item() - np.mean(expected)) < 1e-5
+    assert abs(model.loss(EIGHT).item() - np.mean(expected)) < 1e-5
 
 
 # Training
 
 
 @pytest.mark.parametrize("placement", ["none", "input", "output", "both"])
-def test_eight_sentences_are_learned_kept_and_read(tmp_path: Path, placement: str) -> None:
+def test_eight_sentences_are_learned_saved_and_loaded(tmp_path: Path, placement: str) -> None:
     words = sorted({word.lower() for example in EIGHT for word in example.texts[0]})
     rng = np.random.default_rng(0)
     glove = [f"{word} {' '.join(f'{value:.4f}' for value in rng.normal(size=9))}" for word in words]
@@ -320,18 +314,18 @@ def test_eight_sentences_are_learned_kept_and_read(tmp_path: Path, placement: st
     assert training.train()
     assert training.score("dev") == {"accuracy": 100.0}
     gold = [example.gold for example in EIGHT]
-    read = folder.read(tmp_path / "run" / "model", device="cpu")
+    read = folder.load(tmp_path / "run" / "model", device="cpu")
     assert (read.task, read.config, read.labels) == (TASK, config, ["0", "1", "2", "3", "4"])
     assert read.scores == {"dev": {"accuracy": 100.0}, "test": {"accuracy": 100.0}}
-    assert answers(read.model, EIGHT, 3, torch.device("cpu")) == gold
+    assert answers(read.model, EIGHT, 3) == gold
     asked = [*EIGHT, parse_sentence("A charming, rather dull second reel.")]
-    texts = [example.texts[0] for example in asked]
+    assert isinstance(training.model, BCN) and isinstance(read.model, BCN)
     with torch.no_grad():
-        kept, again = (model._scores(model.inputs.texts(texts)) for model in (training.model.eval(), read.model))
+        kept, again = (model._scores(asked) for model in (training.model.eval(), read.model))
     assert_close(again.numpy(), kept.numpy())
 
 
-def test_a_run_that_stopped_goes_on_as_it_was_begun(tmp_path: Path) -> None:
+def test_a_run_that_stopped_is_resumed_as_it_was_begun(tmp_path: Path) -> None:
     elmo = ElmoConfig(str(write_model(tmp_path / "lm")), mix_l2=0.0)
     config = SstConfig(
         **{**SMALL, "maxout_dropout": 0.2},  # type: ignore[arg-type]

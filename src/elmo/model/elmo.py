@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
-from elmo.model.scalar_mix import ScalarMix
+from elmo.model.scalar_mix import ScalarMix, total_penalty
 
 
 class ElmoOutput(NamedTuple):
@@ -74,10 +74,11 @@ class Elmo(nn.Module):
         else:
             bilm.freeze()
         self.mixes = nn.ModuleList(
-            ScalarMix(bilm.config.n_layers, mix, weights=weights, gamma=gamma, l2=l2, layer_norm=layer_norm)
+            ScalarMix(
+                bilm.config.n_layers, mix, weights=weights, gamma=gamma, l2=l2, layer_norm=layer_norm, dropout=dropout
+            )
             for _ in range(n_mixes)
         )
-        self.dropout = nn.Dropout(dropout)
         self.projection = nn.Identity() if projection_dim is None else nn.Linear(bilm.config.output_dim, projection_dim)
 
     def forward(self, ids: Tensor) -> ElmoOutput:
@@ -86,9 +87,9 @@ class Elmo(nn.Module):
             layers, _ = self.bilm(ids)
             if not self.keep_boundaries:
                 layers = layers.without_boundaries()
-        representations = [self.projection(self.dropout(mix(layers))) for mix in self.mixes]
+        representations = [self.projection(mix(layers)) for mix in self.mixes]
         return ElmoOutput(representations, layers.mask)
 
     def penalty(self) -> Tensor:
         """The mixes' L2 terms, to be added to the task's loss."""
-        return torch.stack([mix.penalty() for mix in self.mixes if isinstance(mix, ScalarMix)]).sum()
+        return total_penalty(mix for mix in self.mixes if isinstance(mix, ScalarMix))

@@ -47,6 +47,8 @@ class LSTMConfig:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and value > 0):
                 raise ConfigError(f"lstm.{name} is {value!r}; expected a positive number, or null for no clipping")
+            if value is not None:  # options.json has 3, other files 3.0: equal configs must look equal in a fingerprint
+                object.__setattr__(self, name, float(value))
 
 
 def clip(x: Tensor, limit: float | None) -> Tensor:

@@ -1,9 +1,9 @@
-"""LAYERS ─▶ ONE VECTOR PER TOKEN (paper, equation 1): `γ Σ_j softmax(s)_j h_j`, learned by the task.
+"""LAYERS ─▶ ONE VECTOR PER TOKEN (paper, equation 1): `γ Σ_j softmax(s)_j h_j`, learned by the task, then dropout.
 
 activations (L+1, B, T, 2D), mask (B, T) ─▶ (B, T, 2D)
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +37,8 @@ class ScalarMix(nn.Module):
 
     `mix` is "learned" (the paper's), "last", "average" or "layer:j"; γ is learned in each of them, because without it,
     the paper's appendix says, the last layer alone hurts. `weights` starts the learned ones at given shares,
-    `layer_norm` is None, "token" or "bilm-tf", `l2` is the λ of the penalty on the raw scalars s.
+    `layer_norm` is None, "token" or "bilm-tf", `l2` is the λ of the penalty on the raw scalars s. `dropout` is applied
+    to the mixed vectors in training.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class ScalarMix(nn.Module):
         gamma: float = 1.0,
         l2: float = 0.0,
         layer_norm: str | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if layer_norm not in (None, "token", "bilm-tf"):
@@ -58,6 +60,7 @@ class ScalarMix(nn.Module):
         self.mix = mix
         self.layer_norm = layer_norm
         self.coefficient = l2
+        self.dropout = dropout
         self.gamma = nn.Parameter(torch.tensor(float(gamma)))
         self.scalars: nn.Parameter | None = None
         self.register_buffer("fixed", None)
@@ -83,12 +86,20 @@ class ScalarMix(nn.Module):
                 activations = token_layer_norm(activations) * layers.mask[..., None]
             elif self.layer_norm == "bilm-tf":
                 activations = bilm_tf_layer_norm(activations, layers.mask)
-            return self.gamma * torch.einsum("l,lbtd->btd", self.weights.to(activations.dtype), activations)
+            mixed = self.gamma * torch.einsum("l,lbtd->btd", self.weights.to(activations.dtype), activations)
+        return nn.functional.dropout(mixed, self.dropout, self.training)
 
     def extra_repr(self) -> str:
         """The shares, as `print(mix)` shows them."""
         shares = ", ".join(f"{share:.3f}" for share in self.weights.tolist())
-        return f"{self.mix}: [{shares}] × {self.gamma.item():.3f}"
+        dropout = f", dropout {self.dropout}" if self.dropout else ""
+        return f"{self.mix}: [{shares}] × {self.gamma.item():.3f}{dropout}"
+
+
+def total_penalty(mixes: Iterable[ScalarMix]) -> Tensor:
+    """Sum the L2 terms of several mixes; zero if there are none."""
+    terms = [mix.penalty() for mix in mixes]
+    return torch.stack(terms).sum() if terms else torch.zeros(())
 
 
 def _scalars_of(weights: Sequence[float] | None, n_layers: int) -> Tensor:

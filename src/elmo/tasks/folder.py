@@ -1,13 +1,13 @@
-"""A TRAINED TASK ◀─▶ A FOLDER that loads anywhere: `elmo.load_task(folder)`.
+"""A TRAINED TASK ◀─▶ A FOLDER that can be moved: `elmo.load_task(folder)`.
 
-config.json          the task, its config, its labels, its scores, and which biLM it reads
+config.json          the name of the task, its config, its labels, its scores, and its biLM
 model.safetensors    the trained weights, and the word vectors
 words.txt            the words of these vectors, one per line
 elmo/                the biLM, a model folder, unless it comes with the package
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from elmo.config import build
-from elmo.embed.embedder import Embedder, load
+from elmo.embed import embedder as embedding
+from elmo.embed.embedder import Embedder
 from elmo.errors import ConfigError, WeightsError
-from elmo.model.bilm import BiLM
 from elmo.model.device import device_named
 from elmo.tasks.frozen import FrozenLayers
-from elmo.tasks.inputs import Inputs
+from elmo.tasks.inputs import BILM, Inputs
 from elmo.tasks.task import Task, TaskModel, task_named
 from elmo.training.run import MODEL, RECORD
 from elmo.weights import folder as model_folder
@@ -30,22 +30,21 @@ from elmo.weights import source
 from elmo.weights.folder import Pretrained
 
 CONFIG, WEIGHTS, WORDS, ELMO = "config.json", "model.safetensors", "words.txt", "elmo"
-_BILM = "inputs.bilm."
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A trained model, its task, recipe, labels, words and scores."""
+class TrainedTask:
+    """The model of a task, and everything that is needed to use it."""
 
     task: Task
     config: Any
     labels: list[str]
     words: list[str]
     model: TaskModel
-    scores: Mapping[str, Any] = field(default_factory=dict)  # by split
+    scores: Mapping[str, Any] = field(default_factory=dict)  # by part of the data
 
 
-def fill(folder: Path, trained: Trained) -> None:
+def save(folder: Path, trained: TrainedTask) -> None:
     """Write a trained task into an existing folder."""
     inputs = trained.model.inputs
     elmo: dict[str, Any] | None = None
@@ -69,64 +68,54 @@ def fill(folder: Path, trained: Trained) -> None:
     (folder / CONFIG).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (folder / WORDS).write_text("".join(f"{word}\n" for word in trained.words), encoding="utf-8")
     state = trained.model.state_dict()
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in state.items() if not name.startswith(_BILM)}
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in state.items() if not name.startswith(BILM)}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def read(folder: Path, device: str = "auto", task: Task | None = None) -> Trained:
-    """Read a trained task; `task` is needed if it is one of your own."""
+def load(folder: Path, device: str = "auto", task: Task | None = None) -> TrainedTask:
+    """Load a trained task; `task` is needed if it is one of your own."""
     if (folder / RECORD).is_file() and not (folder / CONFIG).exists():
         inside = folder / MODEL
-        what = f"the trained task is {inside}" if inside.is_dir() else f"it has not ended, there is no {inside} yet"
-        raise WeightsError(f"{folder}: the folder of a run; {what}")
+        hint = f"give {inside}" if inside.is_dir() else f"the run has not finished, there is no {inside} yet"
+        raise WeightsError(f"{folder}: the folder of a run, not of a trained task; {hint}")
     try:
         record = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         words = (folder / WORDS).read_text(encoding="utf-8").split("\n")[:-1]
         state = load_file(folder / WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
-        raise WeightsError(f"{folder}: not a trained task that can be read ({error})") from None
+        raise WeightsError(f"{folder}: cannot be read as a trained task ({error})") from None
     if record.get("model_type") != "elmo-task":
-        raise WeightsError(f"{folder / CONFIG}: of a {record.get('model_type')!r}; expected a trained task's folder")
+        raise WeightsError(f"{folder / CONFIG}: model_type is {record.get('model_type')!r}; expected 'elmo-task'")
     task = task or task_named(record["task"])
     try:
         config = build(task.config, record["config"])
     except ConfigError as error:
         raise WeightsError(f"{folder / CONFIG}: {error}") from None
-    embedder = _elmo(folder, record["elmo"], device)
+    embedder = _load_elmo(folder, record["elmo"], device)
     trainable = config.inputs.elmo.trainable
-    model = assemble(
-        task, config, record["labels"], words,
-        matrix=torch.zeros(state["inputs.table.weight"][2:].shape) if "inputs.table.weight" in state else None,
+    inputs = Inputs(
+        config.inputs,
+        words,
+        torch.zeros(state["inputs.table.weight"][2:].shape) if "inputs.table.weight" in state else None,
         frozen=FrozenLayers(embedder) if embedder is not None and not trainable else None,
         bilm=embedder.bilm if embedder is not None and trainable else None,
-    )  # fmt: skip
-    found = set(state) | {name for name in model.state_dict() if name.startswith(_BILM)}
-    if found != set(model.state_dict()):
-        wrong = sorted(found ^ set(model.state_dict()))[0]
-        raise WeightsError(f"{folder / WEIGHTS}: {wrong!r} is in one of it and {CONFIG}, not in both")
+    )
+    model = task.model(config, inputs, record["labels"])
+    expected = {name for name in model.state_dict() if not name.startswith(BILM)}
+    if expected != set(state):
+        name = min(expected ^ set(state))
+        problem = f"has no tensor {name!r}" if name in expected else f"has a tensor {name!r} that the model lacks"
+        raise WeightsError(f"{folder / WEIGHTS}: {problem}; it does not belong to {CONFIG}")
     model.load_state_dict(state, strict=False)
-    where = embedder.device if embedder is not None else device_named(device)
-    return Trained(task, config, record["labels"], words, model.to(where).eval(), record["scores"])
+    on = embedder.device if embedder is not None else device_named(device)
+    return TrainedTask(task, config, record["labels"], words, model.to(on).eval(), record["scores"])
 
 
-def assemble(
-    task: Task,
-    config: Any,
-    labels: list[str],
-    words: Sequence[str],
-    matrix: torch.Tensor | None,
-    frozen: FrozenLayers | None,
-    bilm: BiLM | None,
-) -> TaskModel:
-    """Build a task's model on its inputs."""
-    return task.model(config, Inputs(config.inputs, words, matrix, frozen, bilm), labels)
-
-
-def _elmo(folder: Path, facts: dict[str, Any] | None, device: str) -> Embedder | None:
+def _load_elmo(folder: Path, facts: dict[str, Any] | None, device: str) -> Embedder | None:
     if facts is None:
         return None
     name = str(folder / facts["folder"]) if "folder" in facts else facts["name"]
-    embedder = load(name, device=device)
+    embedder = embedding.load(name, device=device)
     if facts.get("fingerprint", embedder.fingerprint()) != embedder.fingerprint():
-        raise WeightsError(f"{folder}: was trained with another model {name!r} than the one here; train it again")
+        raise WeightsError(f"{folder}: was trained with another version of the biLM {name!r}. Train the task again")
     return embedder

@@ -1,6 +1,6 @@
-"""TEXTS ─▶ LAYERS, ONCE: the layers of a corpus by a frozen biLM, kept for all epochs, seeds and configurations.
+"""TEXTS ─▶ LAYERS, ONCE: the layers of a corpus by a frozen biLM, stored for all epochs, seeds and configs.
 
-$ELMO_CACHE/layers/MODEL-TEXTS.npy    (tokens, L+1, 2D) in float16, memory-mapped; named by the model and the texts
+$ELMO_CACHE/layers/MODEL-TEXTS.npy    (tokens, L+1, 2D) in float16, memory-mapped; named by hashes of model and texts
 $ELMO_CACHE/layers/MODEL-TEXTS/       its parts, while it is being computed
 """
 
@@ -26,38 +26,39 @@ from elmo.text.batches import windows
 from elmo.text.tokens import Tokens
 from elmo.weights.download import cache_folder
 
-PART = 65_536  # tokens whose layers are computed before they are written
+PART = 65_536  # tokens per part
 
 Stored = npt.NDArray[np.float16]
 
 
 @dataclass(frozen=True)
-class _Held:
-    """The layers of some texts: made once, then only read."""
+class _StoredLayers:
+    """The layers of some texts; never changed."""
 
-    starts: dict[Tokens, int]  # text ─▶ its first row
+    starts: dict[Tokens, int]  # the first row of each text
     stored: Stored  # (tokens, L+1, 2D)
-    on_device: Tensor | None  # the same, if it fits there
+    on_device: Tensor | None  # the same on a GPU, if it fits there
 
     def has(self, texts: Sequence[Tokens]) -> bool:
-        """Whether the layers of all these texts are here."""
+        """Return whether the layers of all these texts are stored."""
         return all(text in self.starts for text in texts)
 
     def gather(self, rows: npt.NDArray[np.int64], device: torch.device) -> Tensor:
-        """These rows, (…, L+1, 2D), on a device."""
+        """Return rows as (…, L+1, 2D), on a device."""
         if self.on_device is not None:
             return self.on_device[to_device(torch.from_numpy(rows), device)]
         return to_device(torch.from_numpy(self.stored[rows]), device)
 
 
-# What `FrozenLayers.holding` holds, for each thread (and each asynchronous task) its own.
-_holding: ContextVar[tuple["FrozenLayers", _Held] | None] = ContextVar("_holding", default=None)
+# The layers of `FrozenLayers.holding`: each thread (and each asynchronous task) has its own.
+_holding: ContextVar[tuple["FrozenLayers", _StoredLayers] | None] = ContextVar("_holding", default=None)
 
 
 class FrozenLayers:
-    """The layers of any text: those of `texts` are looked up, others are computed. Any thread may ask.
+    """The layers of any text: those of `texts` are looked up, others are computed. Any thread may call it.
 
-    `told(done, total)` reports progress while the layers of `texts` are computed: tokens done, and of how many.
+    The layers of `texts` are read from `folder`, or computed and stored there; without a folder they stay in memory.
+    While they are computed, `progress(done, total)` is called with numbers of tokens.
     """
 
     def __init__(
@@ -65,31 +66,31 @@ class FrozenLayers:
         embedder: Embedder,
         texts: Iterable[Tokens] = (),
         folder: Path | None = None,
-        told: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.embedder = embedder
-        self._told = told
-        self._held = self._hold(texts, folder)
+        self._progress = progress
+        self._stored = self._store(texts, folder)
 
     @contextmanager
     def holding(self, texts: Iterable[Tokens]) -> Iterator[None]:
-        """Inside this context, and in this thread alone, look up the layers of these texts: computed in one go."""
-        held = self._hold(texts, None)
-        before = _holding.set(None if held is None else (self, held))
+        """Compute the layers of these texts together, and look them up inside this context, in this thread only."""
+        stored = self._store(texts, None)
+        before = _holding.set(None if stored is None else (self, stored))
         try:
             yield
         finally:
             _holding.reset(before)
 
     def layers(self, texts: Sequence[Tokens]) -> Layers:
-        """The layers of a batch, in float32: (L+1, B, T, 2D)."""
+        """Return the layers of a batch in float32, (L+1, B, T, 2D)."""
         longest = max(map(len, texts))
         mask = np.arange(longest) < np.array([len(text) for text in texts])[:, None]
-        held = self._held_of(texts)
-        if held is not None:
-            starts = np.array([held.starts[text] for text in texts])
+        stored = self._find(texts)
+        if stored is not None:
+            starts = np.array([stored.starts[text] for text in texts])
             rows = np.where(mask, starts[:, None] + np.arange(longest), 0)
-            gathered = held.gather(rows, self.embedder.device)
+            gathered = stored.gather(rows, self.embedder.device)
         else:
             both = np.zeros((*mask.shape, self.embedder.n_layers, self.embedder.dim), dtype=np.float16)
             for row, array in zip(both, self.embedder.embed(texts, dtype="float16"), strict=True):
@@ -98,7 +99,7 @@ class FrozenLayers:
         where = to_device(torch.from_numpy(mask), self.embedder.device)
         return Layers(gathered.float().permute(2, 0, 1, 3) * where[..., None], where)
 
-    def _hold(self, texts: Iterable[Tokens], folder: Path | None) -> _Held | None:
+    def _store(self, texts: Iterable[Tokens], folder: Path | None) -> _StoredLayers | None:
         distinct = list(dict.fromkeys(texts))
         if not distinct:
             return None
@@ -110,13 +111,13 @@ class FrozenLayers:
             free, _ = torch.cuda.mem_get_info(self.embedder.device)
             if 2 * stored.nbytes < free:
                 on_device = torch.from_numpy(stored).to(self.embedder.device)
-        return _Held(starts, stored, on_device)
+        return _StoredLayers(starts, stored, on_device)
 
-    def _held_of(self, texts: Sequence[Tokens]) -> _Held | None:
-        """Where the layers of all these texts can be looked up, if anywhere."""
+    def _find(self, texts: Sequence[Tokens]) -> _StoredLayers | None:
+        """Find stored layers that contain all these texts."""
         holding = _holding.get()
-        here = holding[1] if holding is not None and holding[0] is self else None
-        return next((held for held in (here, self._held) if held is not None and held.has(texts)), None)
+        of_thread = holding[1] if holding is not None and holding[0] is self else None
+        return next((stored for stored in (of_thread, self._stored) if stored is not None and stored.has(texts)), None)
 
     def _read_or_compute(self, texts: list[Tokens], n_tokens: int, folder: Path | None) -> Stored:
         if folder is None:
@@ -129,13 +130,13 @@ class FrozenLayers:
         try:
             self._compute_into(path, texts, shape)
         except DataError:
-            if not path.exists():  # else another run computed the same, was faster, and removed the parts
+            if not path.exists():  # else another run has computed the same, and has removed the parts
                 raise
         shutil.rmtree(path.with_suffix(""), ignore_errors=True)
         return _mapped(path, shape)
 
     def _compute_into(self, path: Path, texts: list[Tokens], shape: tuple[int, int, int]) -> None:
-        """Part by part: those that were done when it was interrupted are not done again."""
+        """Compute a file part by part; parts that exist, from an interrupted run, are not computed again."""
         folder, done = path.with_suffix(""), 0
         parts: list[tuple[Path, int]] = []
         for number, some in enumerate(windows(texts, PART)):
@@ -149,29 +150,32 @@ class FrozenLayers:
         write_array_pieces(path, np.float16, shape, (_mapped(part, (count, *shape[1:])) for part, count in parts))
         shutil.rmtree(folder, ignore_errors=True)
 
-    def _compute(self, texts: list[Tokens], done: int, of: int) -> Stored:
-        """(tokens, L+1, 2D); `done` of all tokens were computed before."""
+    def _compute(self, texts: list[Tokens], done: int, total: int) -> Stored:
+        """Compute layers, (tokens, L+1, 2D); `done` of the `total` tokens were computed before."""
         computed: Stored = np.empty((sum(map(len, texts)), self.embedder.n_layers, self.embedder.dim), np.float16)
         place = 0
         for array in self.embedder.embed(texts, dtype="float16"):
             computed[place : place + array.shape[1]] = array.transpose(1, 0, 2)
             place += array.shape[1]
-            if self._told is not None:
-                self._told(done + place, of)
+            if self._progress is not None:
+                self._progress(done + place, total)
         return computed
 
 
 def _mapped(path: Path, shape: tuple[int, int, int]) -> Stored:
-    """Layers in a file, read as they are asked for."""
+    """Open a file of layers; they are read when they are used."""
     try:
         stored: Stored = np.load(path, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"{path}: damaged ({error}); remove it, and it is computed again") from None
+        raise DataError(f"{path}: damaged ({error}). Remove it, and it is computed again") from None
     if stored.shape != shape or stored.dtype != np.float16:
-        raise DataError(f"{path}: holds {stored.shape}, not {shape}; remove it, and it is computed again")
+        found = f"{stored.dtype} of shape {stored.shape}"
+        raise DataError(
+            f"{path}: contains {found}; expected float16 of shape {shape}. Remove it, and it is computed again"
+        )
     return stored
 
 
 def layers_folder() -> Path:
-    """Where layers are kept: `$ELMO_CACHE/layers`."""
+    """Return the folder where layers are stored: `$ELMO_CACHE/layers`."""
     return cache_folder() / "layers"

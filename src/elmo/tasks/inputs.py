@@ -1,14 +1,14 @@
-"""TOKENS ─▶ WHAT A TASK MODEL READS: `[x_k; ELMo_k]`, and `[h_k; ELMo_k]` behind its own network (paper, section 3.3).
+"""TOKENS ─▶ WHAT A TASK MODEL READS: `[x; ELMo]`, and `[h; ELMo]` after its own network (paper, section 3.3).
 
-    Inputs.texts     sentences ─▶ `Texts`: ids, mask and, of a frozen biLM, the layers
-    Inputs(texts)    x (B, T, dim): word vectors, the task's own character CNN, ELMo, side by side
-    at_output        h (B, T, H) ─▶ [h; ELMo] (B, T, H + 2D), with a second mix
+    Inputs(texts)    token sequences ─▶ `InputVectors`: word vectors, the task's character CNN and ELMo, side by side
+    at_output        h (B, T, H), layers ─▶ [h; ELMo] (B, T, H + 2D), with a second mix
 
-Where ELMo enters, how its layers are mixed, and what else a word is, are values of the config. No task knows of them.
+Where ELMo enters, how its layers are mixed, and what else represents a word, are values of the config. Task models do
+not depend on them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -21,48 +21,49 @@ from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
 from elmo.model.device import to_device
 from elmo.model.layers import Layers
-from elmo.model.scalar_mix import ScalarMix
+from elmo.model.scalar_mix import ScalarMix, total_penalty
 from elmo.packaged import DEFAULT
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.layers.encoder import Packed
 from elmo.text.characters import PADDING_ID, sentence_ids, word_ids
 from elmo.text.tokens import Tokens
 
-NO_WORD, UNKNOWN_WORD = 0, 1  # rows of the word table before the first word's
+NO_WORD, UNKNOWN_WORD = 0, 1  # the first rows of the word table
+BILM = "inputs.bilm."  # in a task model, the names of the parameters of a trained biLM begin with it
 
 
 @dataclass(frozen=True)
 class ElmoConfig(CheckedConfig):
-    """How a biLM enters a task."""
+    """Where and how a task uses a biLM."""
 
     model: str = DEFAULT  # whatever `elmo.load` takes
     placement: Literal["none", "input", "output", "both"] = "input"
     mix: str = "learned"  # or last, average, layer:j
-    mix_l2: NonNegativeFloat = 0.001  # λ
+    mix_l2: NonNegativeFloat = 0.001  # λ of the penalty on the weights of the mix
     dropout: Probability = 0.5
     layer_norm: Literal["token", "bilm-tf"] | None = None
     trainable: bool = False
-    learning_rate: PositiveFloat | None = None  # the biLM's own learning rate, where it is trained
+    learning_rate: PositiveFloat | None = None  # of the biLM, if it is trained; None: that of the task
 
     @property
     def at_input(self) -> bool:
-        """Whether the task's network reads it."""
+        """Whether the network of the task reads ELMo."""
         return self.placement in ("input", "both")
 
     @property
     def at_output(self) -> bool:
-        """Whether what comes after the task's network reads it."""
+        """Whether ELMo is added to the output of the network."""
         return self.placement in ("output", "both")
 
 
 @dataclass(frozen=True)
 class CharactersConfig(CheckedConfig):
-    """A character CNN of the task's own: filters of one width, and their maximum over the word."""
+    """The character CNN of a task: filters of one width, and their maximum over the word."""
 
     dim: PositiveInt = 16
     filters: PositiveInt = 128
     width: PositiveInt = 3
-    max_characters: Annotated[int, Bounds(ge=3)] = 50  # of a word, its begin and its end among them
+    max_characters: Annotated[int, Bounds(ge=3)] = 50  # per word, including its begin and end
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,14 +76,14 @@ class CharactersConfig(CheckedConfig):
 
 @dataclass(frozen=True)
 class InputsConfig(CheckedConfig):
-    """What a token is to a task."""
+    """How a task represents a token."""
 
     elmo: ElmoConfig = field(default_factory=ElmoConfig)
     vectors: str | None = None  # a file of word vectors, as GloVe writes them
     vectors_trainable: bool = True
     lowercase: bool = True  # words are looked up in lower case
-    max_words: NonNegativeInt = 100_000  # the first lines of the file; words of the data are always read
-    own_words: PositiveInt | None = 3  # a word without a vector gets one if it occurs this often in the training part
+    max_words: NonNegativeInt = 100_000  # vectors to read from the file; those of words in the data are always read
+    own_words: PositiveInt | None = 3  # how often a word without a vector must occur in training to get one
     characters: CharactersConfig | None = None
     dropout: Probability = 0.0  # on words and characters
 
@@ -95,36 +96,26 @@ class InputsConfig(CheckedConfig):
             )
 
 
-@dataclass
-class Texts:
-    """A batch of token sequences, as `Inputs` wants it."""
+@dataclass(frozen=True)
+class InputVectors:
+    """A batch of token sequences as the network of a task reads it."""
 
+    vectors: Tensor  # (B, T, dim), zeros where there is no token
     mask: Tensor  # (B, T)
     lengths: tuple[int, ...]  # (B,)
-    words: Tensor | None = None  # (B, T) rows of the word table
-    spelled: Tensor | None = None  # (U, C) characters of the distinct words
-    places: Tensor | None = None  # (B, T) rows of `spelled`
-    layers: Layers | None = None  # of a frozen biLM; or what one that is trained said when `Inputs` was last called
-    ids: Tensor | None = None  # (B, T + 2, C) what a biLM reads that is trained with the task
+    layers: Layers | None  # what `Inputs.at_output` mixes; None without ELMo
 
     @cached_property
     def packed(self) -> Packed:
-        """The tokens as an LSTM reads them."""
+        """The tokens in the order in which an LSTM reads them."""
         return Packed.of(self.lengths).to(self.mask.device)
-
-    def to(self, device: torch.device) -> "Texts":
-        """The same on a device."""
-        moved: dict[str, Any] = {
-            n: to_device(value, device) for n, value in vars(self).items() if isinstance(value, Tensor)
-        }
-        return replace(self, **moved)
 
 
 class Inputs(nn.Module):
-    """Everything a task's network reads, and the ELMo vectors added behind it.
+    """Everything that the network of a task reads, and the ELMo vectors added to its output.
 
-    `words` are the word table's, without its first two rows; `frozen` gives the layers of a frozen biLM, `bilm` is one
-    that is trained with the task.
+    `words` are the words of the table's rows, without its first two; `frozen` gives the layers of a frozen biLM, `bilm`
+    is one that is trained with the task.
     """
 
     def __init__(
@@ -140,18 +131,18 @@ class Inputs(nn.Module):
         self.frozen = frozen
         self.bilm = bilm
         self._rows = {word: row for row, word in enumerate(words, start=UNKNOWN_WORD + 1)}
-        widths = []
+        dims = []
         self.table: nn.Embedding | None = None
         if matrix is not None:
             first = torch.zeros(UNKNOWN_WORD + 1, matrix.shape[1])
             rows = torch.cat([first, matrix])
             self.table = nn.Embedding(len(rows), rows.shape[1], padding_idx=NO_WORD, _weight=rows)
             self.table.requires_grad_(config.vectors_trainable)
-            widths.append(matrix.shape[1])
-        self.characters: _Characters | None = None
+            dims.append(matrix.shape[1])
+        self.characters: CharacterEncoder | None = None
         if config.characters is not None:
-            self.characters = _Characters(config.characters)
-            widths.append(config.characters.filters)
+            self.characters = CharacterEncoder(config.characters)
+            dims.append(config.characters.filters)
         self.mix_input: ScalarMix | None = None
         self.mix_output: ScalarMix | None = None
         self.output_dim = 0
@@ -162,84 +153,73 @@ class Inputs(nn.Module):
                 raise ConfigError(f"inputs.elmo.placement is {elmo.placement!r}, but there is no biLM")
             if elmo.at_input:
                 self.mix_input = self._mix(of.n_layers)
-                widths.append(of.output_dim)
+                dims.append(of.output_dim)
             if elmo.at_output:
                 self.mix_output = self._mix(of.n_layers)
                 self.output_dim = of.output_dim
-        self.dim = sum(widths)
+        self.dim = sum(dims)
         self.dropout = nn.Dropout(config.dropout)
-        self.elmo_dropout = nn.Dropout(elmo.dropout)
 
-    def texts(self, sentences: Sequence[Tokens]) -> Texts:
-        """A batch of sentences, none of them empty."""
-        lengths = tuple(len(sentence) for sentence in sentences)
-        longest = max(lengths)
-        mask = np.arange(longest) < np.array(lengths)[:, None]
-        words = spelled = places = ids = layers = None
-        if self.table is not None:
-            words = torch.from_numpy(_padded([[self._row(word) for word in s] for s in sentences], longest))
-        if self.characters is not None:
-            distinct = {word: row for row, word in enumerate(dict.fromkeys(word for s in sentences for word in s))}
-            places = torch.from_numpy(_padded([[distinct[word] for word in s] for s in sentences], longest))
-            spelled = torch.from_numpy(word_ids(list(distinct), self.characters.config.max_characters))
-        if self.config.elmo.placement != "none":
-            if self.bilm is not None:
-                assert self.bilm.config.char_cnn is not None
-                ids = torch.from_numpy(sentence_ids(sentences, self.bilm.config.char_cnn.max_characters_per_token))
-            else:
-                assert self.frozen is not None
-                layers = self.frozen.layers(sentences)
-        return Texts(torch.from_numpy(mask), lengths, words, spelled, places, layers, ids)
-
-    def forward(self, texts: Texts) -> Tensor:
-        """x (B, T, dim), zeros where there is no token."""
-        if self.bilm is not None and texts.ids is not None:
-            texts.layers = self.bilm(texts.ids)[0].without_boundaries()
+    def forward(self, texts: Sequence[Tokens]) -> InputVectors:
+        """Compute the vectors of a batch of token sequences, none of them empty."""
+        device = next(self.parameters()).device
+        lengths = tuple(len(text) for text in texts)
+        mask = to_device(torch.from_numpy(np.arange(max(lengths)) < np.array(lengths)[:, None]), device)
+        layers = self._layers(texts, device)
         parts = []
         if self.table is not None:
-            parts.append(self.dropout(self.table(texts.words)))
-        if self.characters is not None and texts.places is not None:
-            # Not `[places]`: its gradient is summed by all of a CPU's threads at once, in any order.
-            spelled = nn.functional.embedding(texts.places, self.characters(texts.spelled))  # (B, T, filters)
-            parts.append(self.dropout(spelled))
+            parts.append(self.dropout(self.table(to_device(padded(texts, self._row), device))))
+        if self.characters is not None:
+            parts.append(self.dropout(self.characters(texts)))
         if self.mix_input is not None:
-            parts.append(self._mixed(self.mix_input, texts))
-        return torch.cat(parts, dim=-1) * texts.mask[..., None]
+            parts.append(self.mix_input(layers))
+        return InputVectors(torch.cat(parts, dim=-1) * mask[..., None], mask, lengths, layers)
 
-    def at_output(self, hidden: Tensor, texts: Texts) -> Tensor:
-        """h (B, T, H) ─▶ (B, T, H + output_dim): with the second mix beside it, if ELMo stands there."""
+    def at_output(self, hidden: Tensor, layers: Layers | None) -> Tensor:
+        """Add the second mix to what the network computed: h (B, T, H) ─▶ [h; ELMo] (B, T, H + output_dim).
+
+        `layers` are those of the `InputVectors` that the network read. Without ELMo at the output, h is returned.
+        """
         if self.mix_output is None:
             return hidden
-        return torch.cat([hidden, self._mixed(self.mix_output, texts)], dim=-1)
+        return torch.cat([hidden, self.mix_output(layers)], dim=-1)
 
     def penalty(self) -> Tensor:
-        """The mixes' L2 terms."""
-        terms = [mix.penalty() for mix in (self.mix_input, self.mix_output) if mix is not None]
-        return torch.stack(terms).sum() if terms else torch.zeros(())
+        """Return the L2 terms of the mixes, to be added to the loss."""
+        return total_penalty(self._mixes().values())
 
     def mixes(self) -> dict[str, Any]:
-        """What the mixes have learned: each layer's share, and γ."""
-        found = {"input": self.mix_input, "output": self.mix_output}
+        """Return what the mixes have learned, by place: the weight of each layer, and γ."""
         return {
-            name: {"weights": mix.weights.tolist(), "gamma": mix.gamma.item()}
-            for name, mix in found.items()
-            if mix is not None
+            name: {"weights": mix.weights.tolist(), "gamma": mix.gamma.item()} for name, mix in self._mixes().items()
         }
+
+    def _layers(self, texts: Sequence[Tokens], device: torch.device) -> Layers | None:
+        """The layers of a batch: looked up, or computed by the biLM that is trained with the task."""
+        if self.config.elmo.placement == "none":
+            return None
+        if self.bilm is None:
+            assert self.frozen is not None
+            return self.frozen.layers(texts)
+        assert self.bilm.config.char_cnn is not None
+        ids = torch.from_numpy(sentence_ids(texts, self.bilm.config.char_cnn.max_characters_per_token))
+        layers: Layers = self.bilm(to_device(ids, device))[0]
+        return layers.without_boundaries()
 
     def _mix(self, n_layers: int) -> ScalarMix:
         elmo = self.config.elmo
-        return ScalarMix(n_layers, elmo.mix, l2=elmo.mix_l2, layer_norm=elmo.layer_norm)
+        return ScalarMix(n_layers, elmo.mix, l2=elmo.mix_l2, layer_norm=elmo.layer_norm, dropout=elmo.dropout)
 
-    def _mixed(self, mix: ScalarMix, texts: Texts) -> Tensor:
-        mixed: Tensor = self.elmo_dropout(mix(texts.layers))
-        return mixed
+    def _mixes(self) -> dict[str, ScalarMix]:
+        both = {"input": self.mix_input, "output": self.mix_output}
+        return {name: mix for name, mix in both.items() if mix is not None}
 
     def _row(self, word: str) -> int:
         return self._rows.get(word.lower() if self.config.lowercase else word, UNKNOWN_WORD)
 
 
-class _Characters(nn.Module):
-    """Characters (U, C) of distinct words ─▶ (U, filters)."""
+class CharacterEncoder(nn.Module):
+    """The character CNN of a task: token sequences ─▶ (B, T, filters)."""
 
     def __init__(self, config: CharactersConfig) -> None:
         super().__init__()
@@ -247,17 +227,27 @@ class _Characters(nn.Module):
         self.embedding = nn.Embedding(PADDING_ID + 1, config.dim)
         self.convolution = nn.Conv1d(config.dim, config.filters, config.width)
 
-    def forward(self, spelled: Tensor) -> Tensor:
-        """The maximum over the word's places, and no more than its own: what stands behind its end does not count."""
-        values = self.convolution(self.embedding(spelled).transpose(1, 2))  # (U, filters, C − width + 1)
-        lengths = (spelled != PADDING_ID).sum(dim=1)
+    def forward(self, texts: Sequence[Tokens]) -> Tensor:
+        """Encode every word; each distinct one is computed once."""
+        device = self.embedding.weight.device
+        rows = {word: row for row, word in enumerate(dict.fromkeys(word for text in texts for word in text))}
+        ids = to_device(torch.from_numpy(word_ids(list(rows), self.config.max_characters)), device)
+        places = to_device(padded(texts, rows.__getitem__), device)
+        # Not `[places]`: its gradient is summed by all of a CPU's threads at once, in any order.
+        return nn.functional.embedding(places, self.encode(ids))
+
+    def encode(self, ids: Tensor) -> Tensor:
+        """Encode words: ids (U, C) ─▶ (U, filters), the maximum over the places inside of each word."""
+        values = self.convolution(self.embedding(ids).transpose(1, 2))  # (U, filters, C − width + 1)
+        lengths = (ids != PADDING_ID).sum(dim=1)
         last = (lengths - self.config.width).clamp(min=0)
         beyond = torch.arange(values.shape[2], device=values.device) > last[:, None]
         return torch.relu(values.masked_fill(beyond[:, None], -torch.inf).amax(dim=2))
 
 
-def _padded(rows: Sequence[Sequence[int]], width: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    padded = np.zeros((len(rows), width), dtype=np.int64)
-    for row, values in zip(padded, rows, strict=True):
-        row[: len(values)] = values
-    return padded
+def padded(texts: Sequence[Tokens], number: Callable[[str], int]) -> Tensor:
+    """Return the number of every token, (B, T), zero where there is none."""
+    rows = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
+    for row, text in zip(rows, texts, strict=True):
+        row[: len(text)] = [number(word) for word in text]
+    return torch.from_numpy(rows)

@@ -5,69 +5,68 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from elmo.errors import DataError
 from elmo.tasks import folder
 from elmo.tasks.batches import answers
-from elmo.tasks.folder import Trained
-from elmo.tasks.task import Example, Task
+from elmo.tasks.examples import Example
+from elmo.tasks.folder import TrainedTask
+from elmo.tasks.task import Task
 from elmo.text.batches import consecutive
 
-BATCH = 64  # examples that are computed together
-AT_ONCE = 16 * BATCH  # examples that are read, sorted by length and answered
+BATCH_SIZE = 64
+BUFFER_SIZE = 16 * BATCH_SIZE  # examples that are read before they are sorted by length and answered
 
 
 class Predictor:
-    """Answers of a trained task, item by item. Any number of threads may ask at once."""
+    """A trained task in use. Any number of threads may call it at once."""
 
-    def __init__(self, trained: Trained) -> None:
+    def __init__(self, trained: TrainedTask) -> None:
         self.trained = trained
-        trained.model.eval()  # once: no call changes the model
+        trained.model.eval()  # once: no call may change the model
         self.task = trained.task
-        self.device: torch.device = next(trained.model.parameters()).device
 
     @property
     def labels(self) -> list[str]:
-        """What the model tells apart."""
+        """The labels that the model predicts."""
         return self.trained.labels
 
     @property
     def scores(self) -> dict[str, Any]:
-        """What the model reached on its own data, by part."""
+        """The scores of the model on its own data, by part."""
         return dict(self.trained.scores)
 
     def predict(self, items: Iterable[Any]) -> list[dict[str, Any]]:
-        """An answer for each item: a text, or whatever else the task reads."""
+        """Answer each item: a text, or any other value that the task parses."""
         if isinstance(items, str | dict):
-            raise DataError("expected a list of items, found one; write [item]")
+            raise DataError("predict() was given one item; expected a list of items, such as [item]")
         return list(self.stream(items))
 
     def stream(self, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        """Yield an answer for each item, as it is needed: the items may be endless."""
+        """Yield an answer for each item; they are read as needed, so there may be any number of them."""
         return self.answers(map(self.task.parse, items))
 
     def answers(self, examples: Iterable[Example]) -> Iterator[dict[str, Any]]:
-        """Yield an answer for each example, parsed already."""
-        for some in consecutive(examples, AT_ONCE):
-            yield from (self.task.show(*pair) for pair in zip(some, self._found(some), strict=True))
+        """Yield an answer for each example."""
+        for some in consecutive(examples, BUFFER_SIZE):
+            for example, answer in zip(some, self._predict(some), strict=True):
+                yield self.task.to_json(example, answer)
 
     def evaluate(self, data: str | Path, part: str = "test") -> dict[str, float]:
-        """The scores on a part of a folder of data."""
+        """Score the model on a part of a folder of data."""
         splits = self.task.read(Path(data))
         if not splits.get(part):
-            raise DataError(f"{data}: no {part} part; there is {', '.join(splits)}")
-        found = [answer for some in consecutive(splits[part], AT_ONCE) for answer in self._found(some)]
-        return self.task.score([example.gold for example in splits[part]], found)
+            raise DataError(f"{data}: no {part} part; expected {' or '.join(splits)}")
+        predicted = [answer for some in consecutive(splits[part], BUFFER_SIZE) for answer in self._predict(some)]
+        return self.task.score([example.gold for example in splits[part]], predicted)
 
-    def _found(self, examples: Sequence[Example]) -> list[Any]:
-        """Answer all examples; the layers of a frozen biLM are computed first, which is faster than batch by batch."""
+    def _predict(self, examples: Sequence[Example]) -> list[Any]:
+        """Answer all examples; the layers of a frozen biLM are computed first: that is faster than batch by batch."""
         frozen = self.trained.model.inputs.frozen
         texts = (text for example in examples for text in example.texts)
         with nullcontext() if frozen is None else frozen.holding(texts):
-            return answers(self.trained.model, examples, BATCH, self.device)
+            return answers(self.trained.model, examples, BATCH_SIZE)
 
 
 def load_task(path: str | Path, device: str = "auto", task: Task | None = None) -> Predictor:
-    """Load a trained task; `task` is one of your own, if it is none of those here."""
-    return Predictor(folder.read(Path(path), device, task))
+    """Load a trained task; `task` is needed if it is one of your own."""
+    return Predictor(folder.load(Path(path), device, task))

@@ -1,4 +1,4 @@
-"""A FILE OF ITEMS ─▶ A FILE OF ANSWERS, line by line: what `elmo predict` does, as one call."""
+"""A FILE OF ITEMS ─▶ A FILE OF ANSWERS, line by line: `elmo predict` as a function."""
 
 import json
 from collections import deque
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
+from elmo.tasks.examples import Example
 from elmo.tasks.predict import Predictor
-from elmo.tasks.task import Example
 from elmo.text.reader import Lines
 from elmo.text.writer import text_output
 
@@ -21,12 +21,12 @@ def predict_file(
     jsonl: bool | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Answer every line of a file, and write a JSON object per line: {"line": N, …}; how many lines there are.
+    """Answer every line of a file, and write one JSON object per line: {"line": N, …}. Return the number of lines.
 
     Line N of the output is the answer to line N of the input; a blank line gives {"line": N, "blank": true}. A line is
-    raw text, or with `jsonl` (by default if the name ends in .jsonl or .json) a JSON value that the task reads. The
+    raw text, or with `jsonl` (by default if the name ends in .jsonl or .json) a JSON value that the task parses. The
     input may be compressed; "-" is standard input. `output` must not exist; None or "-" is standard output. `progress`
-    is called with the number of lines answered so far, and the bytes of the input up to there.
+    is called with the number of lines answered so far, and the number of bytes of the input up to there.
     """
     lines = Lines(input)
     if jsonl is None:
@@ -42,8 +42,8 @@ def predict_file(
 
 
 def _answers(predictor: Predictor, lines: Lines, as_json: bool) -> Iterator[tuple[int, int, dict[str, Any]]]:
-    """The number of each line, the bytes of the input up to its end, and its answer."""
-    waiting: deque[tuple[int, int, bool]] = deque()  # number, position, blank: lines read, but not answered yet
+    """Yield the number of each line, the number of bytes of the input up to its end, and its answer."""
+    waiting: deque[tuple[int, int, bool]] = deque()  # number, position, blank: of lines that are not answered yet
 
     def examples() -> Iterator[Example]:
         for number, line in lines:

@@ -1,26 +1,27 @@
-"""SHARED BY THE TASKS' READERS: the files of a data folder, and a sentence to predict from."""
+"""WHAT THE READERS OF TASKS SHARE: finding the files of a data folder, and parsing a sentence to predict from."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
-from elmo.tasks.task import Example
+from elmo.tasks.examples import Example
 from elmo.text.tokens import words
 
 
-def parts_in(folder: Path, names: Mapping[str, Sequence[str]]) -> dict[str, Path]:
-    """The file of each part that is there, under the first of its names."""
+def files_in(folder: Path, names: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    """Find the file of each part of a data folder, under the first of its names that exists."""
     found = {
         part: next((folder / name for name in some if (folder / name).is_file()), None) for part, some in names.items()
     }
     if not any(found.values()):
-        raise DataError(f"{folder}: none of {', '.join(name for some in names.values() for name in some)} in it")
+        expected = ", ".join(name for some in names.values() for name in some)
+        raise DataError(f"{folder}: contains no file of the task; expected some of {expected}")
     return {part: path for part, path in found.items() if path is not None}
 
 
 def parse_sentence(item: Any) -> Example:
-    """Raw text, a list of tokens, or an object with one of them as "text" or "tokens"."""
+    """Parse raw text, a list of tokens, or an object with one of them as "text" or "tokens"."""
     given = (item.get("tokens") or item.get("text")) if isinstance(item, dict) else item
     if isinstance(given, str):
         given = words(given)

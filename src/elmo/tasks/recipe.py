@@ -1,4 +1,4 @@
-"""TOML + `--set a.b=v` ─▶ A TASK AND ITS CONFIG: its defaults, which are the paper's, and what is changed in them."""
+"""TOML + `--set a.b=v` ─▶ A TASK AND ITS CONFIG: the defaults, which are the paper's, with the given changes."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -14,19 +14,19 @@ from elmo.training.run import Run
 def recipe(
     name: str | None, file: Path | None = None, assignments: Iterable[str] = (), resume: Path | None = None
 ) -> tuple[Task, Any]:
-    """Defaults ◀ file ◀ assignments. A file names its task, and is of use with that one only.
+    """Build the config of a task: defaults ◀ file ◀ assignments. A file that names a task is refused for another.
 
-    `resume` is the folder of a run to resume: the recipe it began with takes the place of the defaults.
+    `resume` is the folder of a run to resume; its recipe takes the place of the defaults.
     """
     values = read_toml(file) if file is not None else {}
     written = values.pop("task", None)
     if written is not None and not isinstance(written, str):
-        raise ConfigError(f"{file}: task is {written!r}; expected a task's name")
+        raise ConfigError(f"{file}: task is {written!r}; expected the name of a task")
     if name is not None and written is not None and name != written:
         raise ConfigError(f"{file}: a recipe for {written}, not for {name}")
     chosen = name or written
     if chosen is None:
-        raise ConfigError(f'{file}: names no task; expected task = "ner", or another')
+        raise ConfigError(f'{file}: does not name its task; expected a line such as task = "ner"')
     task = task_named(chosen)
     base = asdict(task.config()) if resume is None else Run(resume).config_of(task.name)
     return task, build(task.config, merged(merged(base, values), parse_assignments(assignments)))

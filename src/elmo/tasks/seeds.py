@@ -1,4 +1,4 @@
-"""A TASK, SEVERAL SEEDS: one recipe and its data ─▶ OUT/seed-0 …, OUT/report.json (see training/seeds.py)."""
+"""SEVERAL SEEDS OF A TASK: a config and data ─▶ OUT/seed-0 …, OUT/report.json (see training/seeds.py)."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -11,13 +11,14 @@ import torch
 
 from elmo.config import build, merged
 from elmo.model.device import device_named
+from elmo.tasks.sources import load_embedder, prepare_layers, request
 from elmo.tasks.task import task_named
-from elmo.tasks.train import Report, TaskTraining, load_embedder, prepare_layers, request
+from elmo.tasks.train import Report, TaskTraining
 from elmo.training import seeds
 from elmo.training.run import Request
 from elmo.training.seeds import Logs
 
-MAY_CHANGE = ("train.device",)  # what may differ from a finished run
+MAY_CHANGE = ("train.device",)  # the fields that may differ from those of a finished run
 
 
 def train_seeds(
@@ -33,10 +34,10 @@ def train_seeds(
     report: Report | None = None,
     progress: Callable[[Logs], None] = lambda _: None,
 ) -> dict[str, Any] | None:
-    """Train `count` seeds of a task, from the config's own on; `jobs` side by side (all on a GPU, else one).
+    """Train `count` seeds of a task, beginning with that of the config, `jobs` side by side (all on a GPU, else one).
 
-    `name` is a task's name or folder. Gives the content of report.json; None if `stop` ended it early. Each seed has a
-    process of its own, so a script that calls this needs the usual `if __name__ == "__main__":`.
+    `name` is the name or the folder of a task. Return the content of report.json; None if `stop` ended it early. Each
+    seed has a process of its own, so a script that calls this needs the usual `if __name__ == "__main__":`.
     """
     device = device_named(config.train.device)
     requests = _prepare(name, config, data, out, count, device, report)
@@ -46,21 +47,21 @@ def train_seeds(
 
 
 def epoch_line(values: Mapping[str, Any]) -> str:
-    """A line of the metrics, for people."""
+    """Format the metrics of an epoch for people."""
     name, score = dev_score(values)
     seconds = values["train_seconds"] + values["dev_seconds"]
     return f"epoch {values['step']}: loss {values['loss']:.4f}, dev {name} {score:.2f}, {seconds:.1f} s"
 
 
 def dev_score(values: Mapping[str, Any]) -> tuple[str, float]:
-    """The first of an epoch's scores, which models are chosen by: its name and value."""
+    """Return the name and the value of the dev score by which the best epoch is chosen: the first one."""
     return next((name.removeprefix("dev_"), value) for name, value in values.items() if name.startswith("dev_"))
 
 
 def _prepare(
     name: str, config: Any, data: Path, out: Path, count: int, device: torch.device, report: Report | None
 ) -> dict[int, Request]:
-    """The request of each seed; computes the layers, once for all. The data and the biLM are not kept in memory."""
+    """Compute the layers, once for all seeds; return the request of each. Data and biLM are not kept in memory."""
     task = task_named(name)
     splits = task.read(data)
     embedder = load_embedder(config, device)
@@ -70,12 +71,12 @@ def _prepare(
         for seed in range(config.train.seed, config.train.seed + count)
     }
     if seeds.unfinished(out, requests):
-        prepare_layers(splits, config, device, report=report, embedder=embedder)
+        prepare_layers(splits, config, embedder, progress=report.prepared if report else None)
     return requests
 
 
-class _Printed:
-    """Prints a line for every epoch."""
+class _PrintedReport:
+    """Print a line for every epoch."""
 
     def prepared(self, done: int, of: int) -> None:
         pass
@@ -93,9 +94,9 @@ class _Printed:
 def _train(
     name: str, values: dict[str, Any], data: Path, seed: int, folder: Path, resume: bool, stop: threading.Event
 ) -> None:
-    """Train one seed; called in a process of its own."""
+    """Train one seed; runs in a process of its own."""
     task = task_named(name)
     config = build(task.config, merged(values, {"train": {"seed": seed}}))
     TaskTraining(
-        task, config, task.read(data), folder, data=str(data), resume=resume, report=_Printed()
+        task, config, task.read(data), folder, data=str(data), resume=resume, report=_PrintedReport()
     ).train(stop)

@@ -6,7 +6,7 @@ A task is a folder of three files, `data.py`, `model.py` and `metric.py`; `model
 import sys
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,35 +16,27 @@ from typing import Any
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
-from elmo.tasks.inputs import Inputs, Texts
-from elmo.text.tokens import Tokens
+from elmo.tasks.examples import Example, Splits
+from elmo.tasks.inputs import Inputs
 
 TASKS = {"ner": "elmo.tasks.ner.model", "sst": "elmo.tasks.sst.model", "snli": "elmo.tasks.snli.model"}
 
 
-@dataclass(frozen=True)
-class Example:
-    """One or several token sequences, and the right answer: a value whose repr shows its content."""
-
-    texts: tuple[Tokens, ...]
-    gold: Any = None
-
-
-Splits = Mapping[str, Sequence[Example]]  # "train", "dev", "test": those that exist
-
-
 class TaskModel(nn.Module, ABC):
-    """A module that is trained on gold answers and predicts its own."""
+    """A model that learns from examples with gold answers, and predicts answers.
+
+    It reads the texts of a batch through `inputs`, in the layout that suits it.
+    """
 
     inputs: Inputs
 
     @abstractmethod
-    def loss(self, texts: Sequence[Texts], gold: Sequence[Any]) -> Tensor:
-        """The mean loss over a batch; `texts` are those of the first sequence of all examples, of the second, …"""
+    def loss(self, examples: Sequence[Example]) -> Tensor:
+        """Compute the mean loss over a batch."""
 
     @abstractmethod
-    def answers(self, texts: Sequence[Texts]) -> list[Any]:
-        """An answer for each example, in the form of its gold one."""
+    def answers(self, examples: Sequence[Example]) -> list[Any]:
+        """Predict an answer for each example of a batch, in the form of its gold answer."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +45,16 @@ class Task:
 
     name: str
     config: type[Any]  # a frozen dataclass: the model's own fields, `inputs` and `train`
-    read: Callable[[Path], Splits]
+    read: Callable[[Path], Splits]  # a folder of data
     labels: Callable[[Sequence[Example]], list[str]]  # of the training part
     model: Callable[[Any, Inputs, list[str]], TaskModel]  # config, inputs, labels
-    score: Callable[[Sequence[Any], Sequence[Any]], dict[str, float]]  # gold, found; models are chosen by the first
-    parse: Callable[[Any], Example]  # a line of text, or a JSON object, to predict from
-    show: Callable[[Example, Any], dict[str, Any]]  # an answer, for people and programs
+    score: Callable[[Sequence[Any], Sequence[Any]], dict[str, float]]  # gold, predicted; the first chooses the model
+    parse: Callable[[Any], Example]  # a line of text, or a JSON value, to predict from
+    to_json: Callable[[Example, Any], dict[str, Any]]  # an example and its answer
 
 
 def task_named(name: str) -> Task:
-    """One of the tasks here, by name; or of a folder with a `model.py` of your own."""
+    """Find a task of this package by its name, or a task of your own by its folder."""
     if name in TASKS:
         module = import_module(TASKS[name])
     elif (Path(name) / "model.py").is_file():
@@ -76,7 +68,7 @@ def task_named(name: str) -> Task:
 
 
 def _from_folder(folder: Path) -> ModuleType:
-    """The `model.py` of a folder, in a package of the folder's name, so that it can import what stands beside it."""
+    """Import the `model.py` of a folder, in a package of the folder's name: it can import the files beside it."""
     package = ModuleType(folder.name)
     package.__path__ = [str(folder)]
     sys.modules[folder.name] = package
@@ -89,7 +81,7 @@ def _from_folder(folder: Path) -> ModuleType:
 
 
 def _place(error: Exception, folder: Path) -> str:
-    """The file and line of a task folder where importing it failed."""
+    """Return the file and line of a task folder at which its import failed."""
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{error.filename}:{error.lineno}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent == folder]

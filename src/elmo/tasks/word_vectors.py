@@ -1,6 +1,7 @@
-"""VECTOR FILE ─▶ WORD TABLE: GloVe's text format, a word and its numbers on each line."""
+"""VECTOR FILE, DATA ─▶ WORD TABLE: GloVe's text format, a word and its numbers on each line."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,22 +9,46 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo.errors import DataError
+from elmo.tasks.examples import Example, Splits
+from elmo.tasks.inputs import InputsConfig
 from elmo.text.reader import read_lines
 
 Matrix = npt.NDArray[np.float32]
-_EXPECTED = "expected a word and its numbers, as GloVe has"
+_EXPECTED = "expected a word and its numbers, as in GloVe's files"
 
 
 @dataclass(frozen=True)
 class WordVectors:
-    """Words and a row for each."""
+    """Words and their vectors."""
 
     words: list[str]
     matrix: Matrix  # (len(words), dim)
 
 
-def read(path: Path, most: int, always: Iterable[str] = ()) -> WordVectors:
-    """Read the first `most` lines of a file, and of the rest the words of `always`.
+def for_task(config: InputsConfig, splits: Splits, seed: int) -> WordVectors | None:
+    """Build the word table of a task; None if its config names no vector file.
+
+    The table has the first words of the file, all words of the data that are in the file, and the words without a
+    vector that are frequent in the training part, with random vectors.
+    """
+    if config.vectors is None:
+        return None
+    counts = {part: count_words(examples, config.lowercase) for part, examples in splits.items()}
+    vectors = read_vectors(Path(config.vectors), config.max_words, set().union(*counts.values()))
+    if config.own_words is None:
+        return vectors
+    frequent = [word for word, count in counts["train"].items() if count >= config.own_words]
+    return with_random(vectors, frequent, np.random.default_rng(seed))
+
+
+def count_words(examples: Sequence[Example], lowercase: bool) -> Counter[str]:
+    """Count the words of all texts."""
+    words = (word for example in examples for text in example.texts for word in text)
+    return Counter(word.lower() for word in words) if lowercase else Counter(words)
+
+
+def read_vectors(path: Path, max_words: int, always: Iterable[str] = ()) -> WordVectors:
+    """Read the first `max_words` lines of a file, and of the other lines those of the words in `always`.
 
     Most files are sorted by falling frequency. The file may be compressed (.gz, .xz, .bz2, .zst).
     """
@@ -37,8 +62,8 @@ def read(path: Path, most: int, always: Iterable[str] = ()) -> WordVectors:
             dim = len(fields) - 1
             if dim < 2:
                 raise DataError(f"{path}:{number}: {line[:40]!r}; {_EXPECTED}")
-        word, *numbers = line.rstrip(" ").rsplit(" ", dim)  # a word may hold spaces: glove.840B has some
-        if number > most and word not in wanted:
+        word, *numbers = line.rstrip(" ").rsplit(" ", dim)  # a word may contain spaces: glove.840B has some
+        if number > max_words and word not in wanted:
             continue
         if len(numbers) != dim:
             raise DataError(f"{path}:{number}: {len(numbers)} numbers after {word[:40]!r}; expected {dim}")
@@ -61,9 +86,9 @@ def _row(numbers: list[str], word: str, where: str) -> npt.NDArray[np.float32]:
     return row
 
 
-def with_own(vectors: WordVectors, words: Iterable[str], rng: np.random.Generator) -> WordVectors:
-    """Add those of `words` that have no vector, each with random numbers of the mean and deviation of all others."""
+def with_random(vectors: WordVectors, words: Iterable[str], rng: np.random.Generator) -> WordVectors:
+    """Add the `words` that have no vector: random ones, of the mean and standard deviation of all numbers so far."""
     known = set(vectors.words)
-    own = [word for word in dict.fromkeys(words) if word not in known]
-    drawn = rng.normal(vectors.matrix.mean(), vectors.matrix.std(), (len(own), vectors.matrix.shape[1]))
-    return WordVectors(vectors.words + own, np.concatenate([vectors.matrix, drawn.astype(np.float32)]))
+    new = [word for word in dict.fromkeys(words) if word not in known]
+    drawn = rng.normal(vectors.matrix.mean(), vectors.matrix.std(), (len(new), vectors.matrix.shape[1]))
+    return WordVectors(vectors.words + new, np.concatenate([vectors.matrix, drawn.astype(np.float32)]))

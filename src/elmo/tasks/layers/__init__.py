@@ -1,1 +1,1 @@
-"""What task models are built of."""
+"""Building blocks of task models."""

@@ -1,4 +1,4 @@
-"""VECTORS ─▶ VECTORS IN CONTEXT: the task's own recurrent network, packed, so that padding is never read.
+"""VECTORS ─▶ VECTORS IN CONTEXT: the recurrent network of a task, packed, so that padding is never read.
 
 x (B, T, I) ─▶ its N tokens, step by step, the longest sequence first ─▶ (B, T, 2H)
 """
@@ -16,10 +16,10 @@ from elmo.model.packing import Packing
 
 @dataclass(frozen=True)
 class Packed:
-    """Where the tokens of a padded batch are, in the order an LSTM reads them."""
+    """The places of the tokens of a padded batch, in the order in which an LSTM reads them."""
 
     places: Tensor  # (N,) among the B · T
-    active: Tensor  # (T,) how many sequences have a token at each step; on the CPU, where PyTorch wants it
+    active: Tensor  # (T,) the number of sequences with a token at each step; on the CPU, as PyTorch requires
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> "Packed":
@@ -29,14 +29,14 @@ class Packed:
         return cls(torch.from_numpy(places), torch.tensor(packing.rows))
 
     def to(self, device: torch.device) -> "Packed":
-        """The same for a batch on a device."""
+        """Return the same for a batch on a device."""
         return Packed(to_device(self.places, device), self.active)
 
 
 class BiLSTM(nn.Module):
     """Bidirectional LSTM layers of H units in each direction, with dropout between them.
 
-    Of nn.LSTM's own dropout cuDNN keeps a state that no seed reaches.
+    nn.LSTM has dropout of its own, but cuDNN keeps a state for it that no seed resets.
     """
 
     def __init__(self, input_dim: int, hidden: int, n_layers: int = 1, dropout: float = 0.0) -> None:
@@ -54,10 +54,10 @@ class BiLSTM(nn.Module):
             else:
                 nn.init.zeros_(parameter)
                 if "bias_ih" in name:
-                    parameter.data[hidden : 2 * hidden] = 1.0  # the forget gate's: remember at first
+                    parameter.data[hidden : 2 * hidden] = 1.0  # of the forget gate: remember at first
 
     def forward(self, x: Tensor, packed: Packed) -> Tensor:
-        """Every token in the context of its sequence; zeros where there is no token."""
+        """Encode every token in the context of its sequence; zeros where there is no token."""
         tokens = x.flatten(0, 1).index_select(0, packed.places)  # (N, I)
         for number, layer in enumerate(self.layers):
             read: PackedSequence = layer(PackedSequence(self.dropout(tokens) if number else tokens, packed.active))[0]
@@ -70,7 +70,7 @@ class VariationalDropout(nn.Dropout):
     """Dropout that drops the same units of all tokens of a sequence: x (B, T, ·)."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Drop, in training."""
+        """Apply dropout, in training only."""
         if not self.training or not self.p:
             return input
         ones = torch.ones_like(input[:, :1])
@@ -78,6 +78,6 @@ class VariationalDropout(nn.Dropout):
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Softmax over the last dimension where the mask is true, zeros elsewhere: also where nothing is true."""
+    """Compute a softmax over the last dimension where the mask is true; zeros elsewhere, also if it is never true."""
     lowest = torch.finfo(scores.dtype).min
     return torch.softmax(scores.masked_fill(~mask, lowest), dim=-1) * mask

@@ -1,7 +1,7 @@
 """CoNLL COLUMNS ─▶ SENTENCES WITH ENTITIES: a token and its tags on each line, a blank line between sentences.
 
-The last column is the entity's: IOB1 (CoNLL-2003 as its owners have it), IOB2, or BIOES / BIOUL; which one is found out
-from the tags. Inside, an entity is a span.
+The last column is the tag of the entity, in IOB1 (the original CoNLL-2003), IOB2, BIOES or BIOUL: any of them is
+understood. In the code an entity is a span.
 """
 
 import re
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elmo.errors import DataError
-from elmo.tasks.reading import parts_in
-from elmo.tasks.task import Example, Splits
+from elmo.tasks.examples import Example, Splits
+from elmo.tasks.reading import files_in
 from elmo.text.reader import read_lines
 
 PARTS = {
@@ -19,7 +19,7 @@ PARTS = {
     "dev": ("dev.txt", "valid.txt", "eng.testa", "dev.conll", "emerging.dev.conll"),
     "test": ("test.txt", "eng.testb", "test.conll", "emerging.test.annotated"),
 }
-_BLANKS = re.compile("[ \t]+")  # and no others: a token may hold a no-break space
+_BLANKS = re.compile("[ \t]+")  # no others: a token may contain a no-break space
 _TAG = re.compile("O|[BIELSU]-.+")
 
 
@@ -32,12 +32,12 @@ class Span(NamedTuple):
 
 
 def read(folder: Path) -> Splits:
-    """The parts of a folder, by the names of CoNLL-2003, of WNUT-17, or train, dev and test."""
-    return {part: read_file(path) for part, path in parts_in(folder, PARTS).items()}
+    """Read the parts of a folder, under the names of CoNLL-2003, of WNUT-17, or train, dev and test."""
+    return {part: read_file(path) for part, path in files_in(folder, PARTS).items()}
 
 
 def read_file(path: Path) -> list[Example]:
-    """The sentences of one file."""
+    """Read the sentences of one file."""
     examples = []
     for first, lines in _sentences(path):
         tokens, tags = [], []
@@ -54,7 +54,7 @@ def read_file(path: Path) -> list[Example]:
 
 
 def _sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The number of each sentence's first line, and its lines; the line that begins a document ends one, too."""
+    """Yield the number of the first line of each sentence, and its lines. A document ends with its last sentence."""
     lines: list[str] = []
     number = 0
     for number, line in read_lines(path):
@@ -68,10 +68,10 @@ def _sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
-    """The entities of a sequence of tags, by the rules of conlleval: also where a tag follows another it should not.
+    """Return the entities of a sequence of tags, by the rules of conlleval, also where the tags are inconsistent.
 
-    One begins at B, S or U; at any other tag of another type than the one before, or after O, E, L, S or U. It ends
-    where the next begins, or at a tag that is O.
+    An entity begins at B, S or U; at any other tag if its type is not that of the tag before, or if that is O, E, L, S
+    or U. It ends where the next one begins, or at O.
     """
     spans: list[Span] = []
     start, kind, before = 0, None, "O"
@@ -88,7 +88,7 @@ def spans_of(tags: Sequence[str]) -> list[Span]:
 
 
 def tags_of(spans: Sequence[Span], length: int) -> list[str]:
-    """BIOUL: beginning, inside and last token of an entity, outside of one, an entity of a unit."""
+    """Return BIOUL tags: begin, inside and last token of an entity, outside of any, an entity of one token (unit)."""
     tags = ["O"] * length
     for start, end, kind in spans:
         if end - start == 1:
@@ -99,24 +99,24 @@ def tags_of(spans: Sequence[Span], length: int) -> list[str]:
 
 
 def labels(examples: Sequence[Example]) -> list[str]:
-    """O, and four tags for every type of entity."""
+    """Return O, and four tags for every type of entity."""
     types = sorted({span.type for example in examples for span in example.gold})
     return ["O", *(f"{mark}-{kind}" for kind in types for mark in "BIUL")]
 
 
 def legal(before: str | None, after: str | None) -> bool:
-    """Whether a BIOUL tag may follow another: an entity that has begun continues and ends with its own type."""
+    """Return whether a BIOUL tag may follow another: an entity that begins must end, with tags of its own type."""
     inside = before is not None and before[0] in "BI"
     if after is None or after[0] not in "IL":
         return not inside
     return inside and before is not None and before[2:] == after[2:]
 
 
-def show(example: Example, found: Sequence[Span]) -> dict[str, Any]:
-    """Tokens, their IOB2 tags, and the entities."""
+def to_json(example: Example, spans: Sequence[Span]) -> dict[str, Any]:
+    """Return the tokens, their IOB2 tags, and the entities."""
     (tokens,) = example.texts
     tags = ["O"] * len(tokens)
-    for start, end, kind in found:
+    for start, end, kind in spans:
         tags[start:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1)]
-    entities = [{"type": kind, "start": a, "end": b, "text": " ".join(tokens[a:b])} for a, b, kind in found]
+    entities = [{"type": kind, "start": a, "end": b, "text": " ".join(tokens[a:b])} for a, b, kind in spans]
     return {"tokens": list(tokens), "tags": tags, "entities": entities}

@@ -1,8 +1,7 @@
 """JSON LINES ─▶ PAIRS OF SENTENCES: does the second, the hypothesis, follow from the first, the premise?
 
-Each line has `gold_label`, `sentence1` and `sentence2`; other fields are not read. A pair whose label is "-", because
-its annotators did not agree, is skipped. All text, raw or already split, becomes the same tokens, those the biLM knows:
-see `tokens`.
+Each line has `gold_label`, `sentence1` and `sentence2`; other fields are not read. A pair whose annotators did not
+agree has the label "-" and is skipped. All text, raw or tokenized, is tokenized in the same way: see `tokens`.
 """
 
 import json
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
-from elmo.tasks.reading import parts_in
-from elmo.tasks.task import Example, Splits
+from elmo.tasks.examples import Example, Splits
+from elmo.tasks.reading import files_in
 from elmo.text.reader import read_lines
 from elmo.text.tokens import Tokens, words
 
@@ -34,12 +33,12 @@ _SPLIT_OFF = re.compile(r"(?<=\w) +(n't|'(?:s|t|m|d|re|ve|ll))(?!\w)", re.IGNORE
 
 
 def read(folder: Path) -> Splits:
-    """The parts of a folder, by the names of the official files, of the subset, or train, dev and test."""
-    return {part: read_file(path) for part, path in parts_in(folder, PARTS).items()}
+    """Read the parts of a folder, under the names of the official files, of the subset, or train, dev and test."""
+    return {part: read_file(path) for part, path in files_in(folder, PARTS).items()}
 
 
 def read_file(path: Path) -> list[Example]:
-    """The pairs of one file that have a label."""
+    """Read the pairs of one file that have a label."""
     examples, skipped = [], 0
     for number, line in read_lines(path):
         if not line.strip():
@@ -50,12 +49,12 @@ def read_file(path: Path) -> list[Example]:
         else:
             examples.append(example)
     if skipped:
-        log.warning("%s: %d pairs skipped that have no label, %d kept", path, skipped, len(examples))
+        log.warning("%s: skipped %d pairs without a label, kept %d", path, skipped, len(examples))
     return examples
 
 
 def _pair(text: str, where: str) -> Example | None:
-    """The pair of a line, or `None` if its annotators did not agree."""
+    """Parse the pair of a line; None if its annotators did not agree."""
     item, place = None, 0
     try:
         item = json.loads(text)
@@ -67,7 +66,7 @@ def _pair(text: str, where: str) -> Example | None:
     for name in FIELDS:
         if not isinstance(item.get(name), str):
             what = f"{name} {item[name]!r}" if name in item else f"no {name}"
-            raise DataError(f"{where}: found {what}; expected a text for each of {', '.join(FIELDS)}")
+            raise DataError(f"{where}: found {what}; expected a string for each of {', '.join(FIELDS)}")
     label = item["gold_label"]
     if label == NO_LABEL:
         return None
@@ -81,25 +80,25 @@ def _pair(text: str, where: str) -> Example | None:
 
 
 def tokens(text: str) -> Tokens:
-    """The tokens of a text, raw or already split by the rules of the Penn Treebank or of Moses.
+    """Tokenize a text that is raw, or already tokenized by the rules of the Penn Treebank or of Moses.
 
-    The training files are raw; dev and test may be Penn's. Two of its habits would not survive Moses' rules, which
-    know no such tokens: "women 's" would become "women ' s", "is n't" "is n 't", and quotes would stay `` and ''. So
-    what was split off is put back first and quotes are made plain, as the raw text had them: the same sentence has the
-    same tokens in all files, and they are those of the corpora that biLMs were trained on.
+    The training files are raw; dev and test may be tokenized like the Penn Treebank. Moses would split such text again:
+    "women 's" into "women ' s", "is n't" into "is n 't", and it would leave the quotes `` and ''. So suffixes are
+    attached to their word again first, and quotes become plain. The same sentence then has the same tokens in all
+    files: those of the corpora that biLMs are trained on.
     """
     return tuple(words(_SPLIT_OFF.sub(r"\1", _PENN_QUOTE.sub('"', text))))
 
 
 def labels(examples: Sequence[Example]) -> list[str]:
-    """The three, in their order, whatever the examples have."""
+    """Return the three labels, whatever the examples are."""
     return list(LABELS)
 
 
 def parse(item: Any) -> Example:
-    """An object with "sentence1" and "sentence2", or "premise" and "hypothesis"; a list of two; or text, a tab, text.
+    """Parse a pair: an object with "sentence1" and "sentence2" or with "premise" and "hypothesis", or a list of two.
 
-    Each side is a text or, where it is not a line, a list of tokens.
+    Each side is a text or a list of tokens. A line of text has a tab between its two sides.
     """
     sides = item
     if isinstance(item, dict):
@@ -119,14 +118,14 @@ def parse(item: Any) -> Example:
 
 
 def _side(side: Any) -> Tokens:
-    """The tokens of a text or of a list; none, if it is neither."""
+    """Return the tokens of a text or of a list; none if it is neither."""
     if isinstance(side, str):
         return tokens(side)
     listed = tuple(side) if isinstance(side, list | tuple) else ()
     return listed if all(isinstance(token, str) and token for token in listed) else ()
 
 
-def show(example: Example, found: str) -> dict[str, Any]:
-    """Both sentences' tokens, and the label."""
+def to_json(example: Example, label: str) -> dict[str, Any]:
+    """Return the tokens of both sentences, and the label."""
     premise, hypothesis = example.texts
-    return {"premise": list(premise), "hypothesis": list(hypothesis), "label": found}
+    return {"premise": list(premise), "hypothesis": list(hypothesis), "label": label}

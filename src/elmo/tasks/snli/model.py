@@ -1,7 +1,7 @@
 """[x; ELMo] ─▶ biLSTM ─▶ [h; ELMo] ─▶ ALIGNMENT ─▶ biLSTM ─▶ POOLING ─▶ ONE OF THREE LABELS.
 
-ESIM, the sequential model of Chen et al. (2017); the paper, section 4. One network reads both sentences, a premise of P
-tokens and a hypothesis of Q; each token is then set beside what the other sentence says of it.
+ESIM, the sequential model of Chen et al. (2017); paper, section 4. One network encodes both sentences, a premise of P
+tokens and a hypothesis of Q; each token is then compared with the tokens of the other sentence that match it.
 """
 
 from collections.abc import Sequence
@@ -12,20 +12,21 @@ from torch import Tensor, nn
 
 from elmo.config import CheckedConfig, PositiveInt, Probability
 from elmo.model.device import to_device
-from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
+from elmo.tasks.examples import Example
+from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
 from elmo.tasks.layers.encoder import BiLSTM, Packed, VariationalDropout, masked_softmax
 from elmo.tasks.snli import data, metric
 from elmo.tasks.task import Task, TaskModel
-from elmo.tasks.train import TrainConfig
+from elmo.tasks.train_config import TrainConfig
 
 
 @dataclass(frozen=True)
 class SnliConfig(CheckedConfig):
-    """The paper's: 300 everywhere, ELMo at input and output, λ 0.001, the rate halved when dev gets no better."""
+    """The paper's: 300 units everywhere, ELMo at input and output, λ 0.001, learning rate halved when dev stagnates."""
 
     hidden: PositiveInt = 300  # H, of both biLSTMs, in each direction
-    projection: PositiveInt = 300  # what a token and its alignment are brought to
-    feedforward: PositiveInt = 300  # before the labels
+    projection: PositiveInt = 300  # units per token after the alignment
+    feedforward: PositiveInt = 300  # units before the labels
     dropout: Probability = 0.5  # before both biLSTMs, the same units for all tokens; and before the last layers
     inputs: InputsConfig = field(
         default_factory=lambda: InputsConfig(elmo=ElmoConfig(placement="both", mix_l2=0.001), vectors_trainable=False),
@@ -38,7 +39,7 @@ class SnliConfig(CheckedConfig):
 
 
 class Esim(TaskModel):
-    """A score for each label of a pair."""
+    """Align the tokens of two sentences, and score every label of the pair."""
 
     def __init__(self, config: SnliConfig, inputs: Inputs, labels: list[str]) -> None:
         super().__init__()
@@ -53,41 +54,43 @@ class Esim(TaskModel):
         self.classes = _linear(config.feedforward, len(labels))
         self._numbers = {label: number for number, label in enumerate(labels)}
 
-    def loss(self, texts: Sequence[Texts], gold: Sequence[str]) -> Tensor:
-        """−log p of the gold labels, the mean over pairs."""
-        scores = self._scores(texts)
-        labels = to_device(torch.tensor([self._numbers[label] for label in gold]), scores.device)
+    def loss(self, examples: Sequence[Example]) -> Tensor:
+        """Compute −log p of the gold labels, the mean over pairs."""
+        scores = self._scores(examples)
+        labels = to_device(torch.tensor([self._numbers[example.gold] for example in examples]), scores.device)
         return nn.functional.cross_entropy(scores, labels)
 
-    def answers(self, texts: Sequence[Texts]) -> list[str]:
-        """The label with the highest score."""
-        return [self.labels[number] for number in self._scores(texts).argmax(dim=1).tolist()]
+    def answers(self, examples: Sequence[Example]) -> list[str]:
+        """Return the label with the highest score of each pair."""
+        return [self.labels[number] for number in self._scores(examples).argmax(dim=1).tolist()]
 
-    def _scores(self, texts: Sequence[Texts]) -> Tensor:
-        premise, hypothesis = texts
+    def _scores(self, examples: Sequence[Example]) -> Tensor:
+        """The scores of all labels, (B, K)."""
+        premise, hypothesis = (self.inputs([example.texts[side] for example in examples]) for side in (0, 1))
         both = Packed.of(premise.lengths + hypothesis.lengths).to(premise.mask.device)
-        a, b = self._read(self.encoder, self.inputs(premise), self.inputs(hypothesis), both)
-        a, b = self.inputs.at_output(a, premise), self.inputs.at_output(b, hypothesis)  # (B, P, ·), (B, Q, ·)
+        a, b = self._encode(self.encoder, premise.vectors, hypothesis.vectors, both)
+        a = self.inputs.at_output(a, premise.layers)  # (B, P, ·)
+        b = self.inputs.at_output(b, hypothesis.layers)  # (B, Q, ·)
         from_b, from_a = align(a, premise.mask, b, hypothesis.mask)
-        a, b = self._read(self.composition, self._enhanced(a, from_b), self._enhanced(b, from_a), both)
+        a, b = self._encode(self.composition, self._combined(a, from_b), self._combined(b, from_a), both)
         v = torch.cat([pool(a, premise.mask), pool(b, hypothesis.mask)], dim=1)  # (B, 8H)
         scores: Tensor = self.classes(torch.tanh(self.feedforward(self.dropout(v))))
         return scores
 
-    def _read(self, network: BiLSTM, a: Tensor, b: Tensor, both: Packed) -> tuple[Tensor, Tensor]:
-        """Every token of (B, P, ·) and (B, Q, ·) in its own sentence's context; one pass of the network for all 2B."""
+    def _encode(self, network: BiLSTM, a: Tensor, b: Tensor, both: Packed) -> tuple[Tensor, Tensor]:
+        """Encode the tokens of (B, P, ·) and (B, Q, ·) in the context of their own sentence, in one pass for all 2B."""
         longest = max(a.shape[1], b.shape[1])
         x = torch.cat([nn.functional.pad(one, (0, 0, 0, longest - one.shape[1])) for one in (a, b)])
         hidden = network(self.token_dropout(x), both)
         return hidden[: len(a), : a.shape[1]], hidden[len(a) :, : b.shape[1]]
 
-    def _enhanced(self, own: Tensor, other: Tensor) -> Tensor:
-        """Every token beside what the other sentence says of it, (B, T, projection)."""
+    def _combined(self, own: Tensor, other: Tensor) -> Tensor:
+        """Combine every token with its alignment, (B, T, projection)."""
         return torch.relu(self.projection(torch.cat([own, other, own - other, own * other], dim=-1)))
 
 
 def align(a: Tensor, a_mask: Tensor, b: Tensor, b_mask: Tensor) -> tuple[Tensor, Tensor]:
-    """For every token of each sentence the mean of the other's tokens, weighted by how well they match it.
+    """Return for every token the mean of the other sentence's tokens, weighted by how well they match it.
 
     a (B, P, D), b (B, Q, D) ─▶ from b (B, P, D), from a (B, Q, D)
     """
@@ -98,7 +101,7 @@ def align(a: Tensor, a_mask: Tensor, b: Tensor, b_mask: Tensor) -> tuple[Tensor,
 
 
 def pool(x: Tensor, mask: Tensor) -> Tensor:
-    """x (B, T, D) ─▶ the average and the maximum over the tokens, (B, 2D)."""
+    """Return the average and the maximum over the tokens: x (B, T, D) ─▶ (B, 2D)."""
     outside = ~mask[..., None]
     average = x.masked_fill(outside, 0.0).sum(dim=1) / mask.sum(dim=1, keepdim=True)
     return torch.cat([average, x.masked_fill(outside, -torch.inf).amax(dim=1)], dim=1)
@@ -111,4 +114,4 @@ def _linear(input_dim: int, output_dim: int) -> nn.Linear:
     return layer
 
 
-TASK = Task("snli", SnliConfig, data.read, data.labels, Esim, metric.score, data.parse, data.show)
+TASK = Task("snli", SnliConfig, data.read, data.labels, Esim, metric.score, data.parse, data.to_json)

@@ -2,8 +2,9 @@
 
     (3 (2 It) (4 (2 's) (3 fun)))    a label from 0, very negative, to 4, very positive, on every phrase
 
-Training reads every phrase (the paper: all sub-trees), dev and test whole sentences only. A phrase that comes back with
-the same label is read once: of the 318,582 phrases in the treebank's train.txt that leaves 159,274.
+Training uses every phrase (the paper: all sub-trees), dev and test use whole sentences only. A phrase that occurs again
+with the same label is used once: of the 318,582 phrases in the treebank's train.txt, 159,274 are left. A fraction of
+the training part is a fraction of its trees.
 """
 
 import re
@@ -12,27 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
-from elmo.tasks.reading import parts_in
-from elmo.tasks.task import Example, Splits
+from elmo.tasks.examples import Example, GroupedExamples, Splits
+from elmo.tasks.reading import files_in
 from elmo.text.reader import read_lines
 
 PARTS = {part: (f"{part}.txt",) for part in ("train", "dev", "test")}
 NAMES = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"}
 
-_PIECE = re.compile(r"[()]|[^() \t\r]+")  # a no-break space stays: the treebank has three inside of tokens
+_PIECE = re.compile(r"[()]|[^() \t\r]+")  # a no-break space is part of a token: the treebank has three of them
 _OPEN, _CLOSE, _LABEL, _WORD, _END = "'('", "')'", "a label from 0 to 4", "a word", "the end of the line"
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
 
 
 def read(folder: Path) -> Splits:
-    """The parts of a folder, train.txt, dev.txt and test.txt: phrases of the first, sentences of the others."""
-    return {part: read_file(path, phrases=part == "train") for part, path in parts_in(folder, PARTS).items()}
+    """Read train.txt, dev.txt and test.txt of a folder: the phrases of the first, the sentences of the others."""
+    return {part: read_file(path, phrases=part == "train") for part, path in files_in(folder, PARTS).items()}
 
 
 def read_file(path: Path, phrases: bool) -> list[Example]:
-    """The distinct phrases of all trees, or each tree's sentence."""
+    """Read the distinct phrases of all trees, or the sentence of each tree."""
     if phrases:
-        return list(dict.fromkeys(phrase for tree in _trees(path) for phrase in tree))
+        return GroupedExamples(_trees(path))
     return [tree[-1] for tree in _trees(path)]
 
 
@@ -43,9 +44,9 @@ def _trees(path: Path) -> Iterator[list[Example]]:
 
 
 def phrases_of(tree: str, where: str) -> list[Example]:
-    """The phrases of a tree, each after those it consists of: the last is the sentence."""
+    """Parse a tree into its phrases, each after its parts; the last one is the sentence. Errors begin with `where`."""
     tokens: list[str] = []
-    opened: list[tuple[str, int]] = []  # label and first token of the phrases that have not ended
+    opened: list[tuple[str, int]] = []  # label and first token of the phrases that are still open
     phrases: list[Example] = []
     expected: tuple[str, ...] = (_OPEN,)
     for piece in [*_PIECE.findall(tree), _END]:
@@ -74,16 +75,16 @@ def phrases_of(tree: str, where: str) -> list[Example]:
 
 
 def _unescaped(word: str) -> str:
-    """A word as it was written, before the Penn Treebank's brackets were brackets."""
+    """Undo the escapes of the Penn Treebank."""
     return _BRACKETS.get(word) or word.replace("\\/", "/").replace("\\*", "*")
 
 
 def labels(examples: Sequence[Example]) -> list[str]:
-    """All five, whatever the examples are."""
+    """Return all five labels, whatever the examples are."""
     return list(NAMES)
 
 
-def show(example: Example, found: str) -> dict[str, Any]:
-    """Tokens, the label, and what it means."""
+def to_json(example: Example, label: str) -> dict[str, Any]:
+    """Return the tokens, the label, and its meaning."""
     (tokens,) = example.texts
-    return {"tokens": list(tokens), "label": found, "sentiment": NAMES[found]}
+    return {"tokens": list(tokens), "label": label, "sentiment": NAMES[label]}

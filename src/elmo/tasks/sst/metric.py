@@ -1,4 +1,4 @@
-"""Accuracy over whole sentences: the roots of the trees."""
+"""Accuracy over sentences, which are the roots of the trees."""
 
 from elmo.tasks.accuracy import accuracy as score
 

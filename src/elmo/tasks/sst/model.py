@@ -1,8 +1,8 @@
 """[x; ELMo] ─▶ biLSTM ─▶ [h; ELMo] ─▶ BIATTENTION ─▶ biLSTM ─▶ POOLING ─▶ MAXOUT ─▶ A LABEL.
 
-The biattentive classification network of McCann et al. (2017), whose two inputs are here the same sentence, as the
-paper has it (section 4). McCann's maxout layers come with batch normalisation; AllenNLP's do without and have the
-paper's accuracy, and without it a sentence never depends on the others of its batch.
+The biattentive classification network of McCann et al. (2017); both of its inputs are the same sentence (paper,
+section 4). McCann et al. use batch normalisation in the maxout layers. AllenNLP does not, and reaches the accuracy of
+the paper; without it a sentence never depends on the other sentences of its batch.
 """
 
 from collections.abc import Sequence
@@ -14,37 +14,38 @@ from torch import Tensor, nn
 
 from elmo.config import Bounds, CheckedConfig, PositiveInt, Probability
 from elmo.model.device import to_device
-from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Texts
+from elmo.tasks.examples import Example
+from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
 from elmo.tasks.layers.encoder import BiLSTM, masked_softmax
 from elmo.tasks.reading import parse_sentence
 from elmo.tasks.sst import data, metric
 from elmo.tasks.task import Task, TaskModel
-from elmo.tasks.train import TrainConfig
+from elmo.tasks.train_config import TrainConfig
 
 
 def _inputs() -> InputsConfig:
-    """Fixed vectors, and half of words and of ELMo dropped."""
+    """Fixed word vectors, dropout 0.5 on words and on ELMo."""
     return InputsConfig(elmo=ElmoConfig(mix_l2=0.0), vectors_trainable=False, dropout=0.5)
 
 
 @dataclass(frozen=True)
 class SstConfig(CheckedConfig):
-    """AllenNLP's, which are the paper's: 300 units everywhere, maxout layers of 1200, 600 and the five labels."""
+    """AllenNLP's sizes, which are the paper's: 300 units everywhere, maxout layers of 1200, 600 and five units."""
 
     prenet: PositiveInt = 300
     hidden: PositiveInt = 300  # H, in each direction, of the encoder and of the integrator
     maxout: Annotated[int, Bounds(ge=2)] = 1200  # units of the first maxout layer; the second has half as many
-    pool: PositiveInt = 4  # a maxout unit is the greatest of so many
+    pool: PositiveInt = 4  # linear units per maxout unit, which is their maximum
     prenet_dropout: Probability = 0.25
-    integrator_dropout: Probability = 0.1  # on what was pooled
-    maxout_dropout: Probability = 0.2  # behind the first maxout layer
-    maxout_dropout_2: Probability = 0.3  # behind the second
+    integrator_dropout: Probability = 0.1  # on the pooled vector
+    maxout_dropout: Probability = 0.2  # after the first maxout layer
+    maxout_dropout_2: Probability = 0.3  # after the second
     inputs: InputsConfig = field(default_factory=_inputs)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=40, patience=5, batch_size=100))
 
 
 class BCN(TaskModel):
-    """A score for each label of a sentence that is read, compared with itself, read again, and summed up."""
+    """Encode a sentence, attend to itself, encode again, pool, and score every label."""
 
     def __init__(self, config: SstConfig, inputs: Inputs, labels: list[str]) -> None:
         super().__init__()
@@ -64,21 +65,21 @@ class BCN(TaskModel):
         )
         self._numbers = {label: number for number, label in enumerate(labels)}
 
-    def loss(self, texts: Sequence[Texts], gold: Sequence[str]) -> Tensor:
-        """−log p of the gold labels, the mean over sentences."""
-        (text,) = texts
-        numbers = to_device(torch.tensor([self._numbers[label] for label in gold]), text.mask.device)
-        return nn.functional.cross_entropy(self._scores(text), numbers)
+    def loss(self, examples: Sequence[Example]) -> Tensor:
+        """Compute −log p of the gold labels, the mean over sentences."""
+        scores = self._scores(examples)
+        labels = to_device(torch.tensor([self._numbers[example.gold] for example in examples]), scores.device)
+        return nn.functional.cross_entropy(scores, labels)
 
-    def answers(self, texts: Sequence[Texts]) -> list[str]:
-        """The label with the highest score."""
-        (text,) = texts
-        return [self.labels[number] for number in self._scores(text).argmax(dim=1).tolist()]
+    def answers(self, examples: Sequence[Example]) -> list[str]:
+        """Return the label with the highest score of each sentence."""
+        return [self.labels[number] for number in self._scores(examples).argmax(dim=1).tolist()]
 
-    def _scores(self, text: Texts) -> Tensor:
-        """(B, K)."""
-        encoded = self.encoder(self.prenet(self.inputs(text)), text.packed)
-        x = self.inputs.at_output(encoded, text)
+    def _scores(self, examples: Sequence[Example]) -> Tensor:
+        """The scores of all labels, (B, K)."""
+        text = self.inputs([example.texts[0] for example in examples])
+        encoded = self.encoder(self.prenet(text.vectors), text.packed)
+        x = self.inputs.at_output(encoded, text.layers)
         context = biattention(x, text.mask)
         integrated = self.integrator(torch.cat([x, x - context, x * context], dim=-1), text.packed)  # (B, T, 2H)
         scores: Tensor = self.scores(self.pooling(integrated, text.mask))
@@ -86,13 +87,13 @@ class BCN(TaskModel):
 
 
 def biattention(x: Tensor, mask: Tensor) -> Tensor:
-    """x (B, T, ·) ─▶ for each token the tokens of its sentence, weighted by how alike they are to it."""
-    alike = x @ x.transpose(1, 2)  # (B, T, T)
-    return masked_softmax(alike, mask[:, None]) @ x
+    """Return for each token of x (B, T, ·) the mean of its sentence, weighted by the similarity of the tokens to it."""
+    similarity = x @ x.transpose(1, 2)  # (B, T, T)
+    return masked_softmax(similarity, mask[:, None]) @ x
 
 
 class Pooling(nn.Module):
-    """x (B, T, dim) ─▶ (B, 4 dim): greatest, least and mean value over the tokens, and a mean with learned weights."""
+    """x (B, T, dim) ─▶ (B, 4 dim): maximum, minimum and mean over the tokens, and a mean with learned weights."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -100,17 +101,17 @@ class Pooling(nn.Module):
         self.attention = nn.Linear(dim, 1, bias=False)  # a bias would be lost in the softmax
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Over the tokens there are; no sequence may be empty."""
+        """Pool over the tokens of each sequence, none of them empty."""
         no_token = ~mask[..., None]
-        greatest = x.masked_fill(no_token, -torch.inf).amax(dim=1)
-        least = x.masked_fill(no_token, torch.inf).amin(dim=1)
+        maximum = x.masked_fill(no_token, -torch.inf).amax(dim=1)
+        minimum = x.masked_fill(no_token, torch.inf).amin(dim=1)
         mean = x.masked_fill(no_token, 0).sum(dim=1) / mask.sum(dim=1, keepdim=True)
         weights = masked_softmax(self.attention(x)[..., 0], mask)  # (B, T)
-        return torch.cat([greatest, least, mean, (weights[:, None] @ x)[:, 0]], dim=1)
+        return torch.cat([maximum, minimum, mean, (weights[:, None] @ x)[:, 0]], dim=1)
 
 
 class Maxout(nn.Module):
-    """x (B, input_dim) ─▶ (B, output_dim): each unit is the greatest of `pool` linear ones (Goodfellow et al. 2013)."""
+    """x (B, input_dim) ─▶ (B, output_dim): each unit is the maximum of `pool` linear units (Goodfellow et al. 2013)."""
 
     def __init__(self, input_dim: int, output_dim: int, pool: int) -> None:
         super().__init__()
@@ -118,9 +119,9 @@ class Maxout(nn.Module):
         self.linear = nn.Linear(input_dim, output_dim * pool)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The greatest of every `pool` values that stand side by side."""
+        """Take the maximum of every `pool` neighbouring values."""
         values: Tensor = self.linear(x)
         return values.view(len(x), -1, self.pool).amax(dim=2)
 
 
-TASK = Task("sst", SstConfig, data.read, data.labels, BCN, metric.score, parse_sentence, data.show)
+TASK = Task("sst", SstConfig, data.read, data.labels, BCN, metric.score, parse_sentence, data.to_json)

@@ -1,4 +1,4 @@
-"""What the tests of the task road share: a little biLM, word vectors, entities to find."""
+"""A small entity task for tests: sentences, word vectors, a small biLM, and a recipe."""
 
 from dataclasses import asdict
 from functools import cache
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from elmo.config import build, merged, parse_assignments
+from elmo.tasks.examples import Example, Splits
 from elmo.tasks.ner.data import Span
 from elmo.tasks.ner.model import TASK
-from elmo.tasks.task import Example, Splits
 from elmo.weights.folder import write
 from embedders import pretrained
 
@@ -21,7 +21,7 @@ WORDS = ["saw", "in", "the", "and", "left", "for", "a", "."]
 
 @cache
 def sentences(n: int, seed: int) -> tuple[Example, ...]:
-    """Sentences in which names are people and places are places; now and then one of two words."""
+    """Sentences in which some names are people and others are places, of one or two words."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(n):
@@ -43,12 +43,12 @@ def splits(train: int = 24, dev: int = 8, test: int = 8) -> Splits:
 
 
 def write_columns(folder: Path, parts: Splits) -> Path:
-    """The same as files, in IOB2."""
+    """Write the same as files, in IOB2."""
     folder.mkdir(parents=True, exist_ok=True)
     for part, examples in parts.items():
         blocks = []
         for example in examples:
-            shown = TASK.show(example, example.gold)
+            shown = TASK.to_json(example, example.gold)
             blocks.append("".join(f"{a} {b}\n" for a, b in zip(shown["tokens"], shown["tags"], strict=True)))
         (folder / f"{part}.txt").write_text("\n".join(blocks), encoding="utf-8")
     return folder
@@ -63,13 +63,13 @@ def write_vectors(path: Path, dim: int = 6) -> Path:
 
 
 def write_elmo(folder: Path) -> Path:
-    """A model folder with the embedders' little biLM."""
+    """Write a model folder with the small biLM of `embedders`."""
     write(pretrained(), folder)
     return folder
 
 
 def recipe(*assignments: str) -> Any:
-    """A tagger small enough for a test, with the changes that are asked for."""
+    """Build the config of a small tagger, with changes."""
     small = [
         "hidden=8", "n_layers=1", "dropout=0.1", "inputs.characters.filters=6", "inputs.characters.dim=4",
         "inputs.elmo.dropout=0.1", "train.epochs=3", "train.batch_size=5", "train.device=cpu",

@@ -1,0 +1,115 @@
+"""WHAT IS TRAINED: a task's model, its optimizer and the average of its weights; saved and restored together."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from elmo.tasks.inputs import BILM
+from elmo.tasks.task import TaskModel
+from elmo.tasks.train_config import TrainConfig
+
+
+class Learner:
+    """A model that takes optimizer steps.
+
+    `bilm_learning_rate` is that of the biLM at the start, if it is not the one of the config.
+    """
+
+    def __init__(self, model: TaskModel, config: TrainConfig, bilm_learning_rate: float | None = None) -> None:
+        self.model = model
+        self._config = config
+        self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._optimizer = _optimizer(self._trained, config, bilm_learning_rate)
+        self._average = {name: p.detach().clone() for name, p in self._trained.items()} if config.ema else {}
+
+    def set_learning_rate(self, learning_rate: float) -> None:
+        """Use a learning rate from now on; a biLM keeps its share of it."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate * group["share"]
+
+    def step(self, loss: Tensor, number: int) -> None:
+        """Take one optimizer step; `number` counts the steps of the run from 0."""
+        torch.autograd.backward(loss)
+        parameters = self._trained.values()
+        if self._config.clip_value is not None:
+            nn.utils.clip_grad_value_(parameters, self._config.clip_value)
+        if self._config.clip_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, self._config.clip_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)  # not kept in memory while the next loss is computed
+        self._update_average(number)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside this context the model has the average of its weights, if the config asks for one."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return everything that `restore` needs, by name."""
+        frozen = {name for name, parameter in self.model.named_parameters() if not parameter.requires_grad}
+        tensors = {f"model.{name}": v for name, v in self.model.state_dict().items() if name not in frozen}
+        states = self._optimizer.state_dict()["state"]
+        tensors |= {f"optimizer.{n}.{key}": value for n, state in states.items() for key, value in state.items()}
+        return tensors | {f"mean.{name}": value for name, value in self._average.items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from the tensors of an earlier step."""
+        self.restore_weights(tensors)
+        states: dict[int, dict[str, Tensor]] = {}
+        for name, value in _of_kind("optimizer", tensors).items():
+            number, _, key = name.partition(".")
+            states.setdefault(int(number), {})[key] = value
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": states})
+
+    def restore_weights(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the weights and their average, without the state of the optimizer."""
+        weights = _of_kind("model", tensors)
+        missing = self._trained.keys() - weights.keys()
+        if missing:
+            raise KeyError(f"no tensor {min(missing)!r}")
+        try:
+            self.model.load_state_dict(weights, strict=False)
+        except RuntimeError as error:  # shapes; the message has several lines
+            raise ValueError(str(error).split("\n")[1].strip()) from None
+        average = _of_kind("mean", tensors)
+        self._average = {name: value.to(self._trained[name].device) for name, value in average.items()}
+
+    @torch.no_grad()
+    def _update_average(self, number: int) -> None:
+        """Move the average towards the weights: faster at first, so that the initial weights are soon forgotten."""
+        if self._config.ema is not None:
+            decay = min(self._config.ema, (1 + number) / (10 + number))
+            for name, parameter in self._trained.items():
+                self._average[name].lerp_(parameter, 1 - decay)
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, value in self._average.items():
+            kept = self._trained[name].detach().clone()
+            self._trained[name].copy_(value)
+            value.copy_(kept)
+
+
+def _optimizer(
+    parameters: Mapping[str, nn.Parameter], config: TrainConfig, bilm_learning_rate: float | None
+) -> torch.optim.Optimizer:
+    share = 1.0 if bilm_learning_rate is None else bilm_learning_rate / config.learning_rate
+    by_share: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in parameters.items():
+        by_share.setdefault(share if name.startswith(BILM) else 1.0, []).append(parameter)
+    groups = [{"params": some, "share": share} for share, some in by_share.items()]
+    if config.optimizer == "adadelta":
+        return torch.optim.Adadelta(groups, config.learning_rate, rho=config.rho, weight_decay=config.weight_decay)
+    fused = next(iter(parameters.values())).is_cuda
+    return torch.optim.Adam(groups, config.learning_rate, weight_decay=config.weight_decay, fused=fused)
+
+
+def _of_kind(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose name begins with a kind, without it."""
+    return {name.removeprefix(f"{kind}."): v for name, v in tensors.items() if name.startswith(f"{kind}.")}

@@ -1,0 +1,47 @@
+"""WHAT A RUN READS: its biLM, the layers of its texts, and the fingerprints of its files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmo.embed.embedder import Embedder, load
+from elmo.tasks.examples import Splits, fingerprint
+from elmo.tasks.frozen import FrozenLayers, layers_folder
+from elmo.tasks.task import Task
+from elmo.training.run import Request, Source, fingerprint_of_file, fingerprint_of_tensors
+
+MAY_CHANGE = ("train.epochs", "train.patience", "train.device")  # the fields that may change when a run is resumed
+
+
+def load_embedder(config: Any, device: torch.device) -> Embedder | None:
+    """Load the biLM of a config; None if it has none."""
+    elmo = config.inputs.elmo
+    return load(elmo.model, device=str(device)) if elmo.placement != "none" else None
+
+
+def prepare_layers(
+    splits: Splits,
+    config: Any,
+    embedder: Embedder | None,
+    *,
+    folder: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> FrozenLayers | None:
+    """Compute the layers of all texts, or find them in `folder` (by default the cache); None if no biLM is frozen."""
+    if embedder is None or config.inputs.elmo.trainable:
+        return None
+    texts = (text for part in splits.values() for example in part for text in example.texts)
+    return FrozenLayers(embedder, texts, folder or layers_folder(), progress)
+
+
+def request(task: Task, config: Any, splits: Splits, data: str, embedder: Embedder | None) -> Request:
+    """Describe what a run of this config on these data computes; `data` is where they were read."""
+    inputs = config.inputs
+    sources = {"data": Source(data, fingerprint(splits))}
+    if inputs.vectors is not None:
+        sources["vectors"] = Source(inputs.vectors, fingerprint_of_file(Path(inputs.vectors)))
+    if embedder is not None:
+        sources["biLM"] = Source(inputs.elmo.model, fingerprint_of_tensors(embedder.bilm.state_dict()))
+    return Request(task.name, config, sources, MAY_CHANGE)

@@ -1,0 +1,60 @@
+"""The building blocks of task models: a packed biLSTM, dropout of whole units, a softmax over what exists."""
+
+import numpy as np
+import pytest
+import torch
+
+from elmo.tasks.layers.encoder import BiLSTM, Packed, VariationalDropout, masked_softmax
+
+LENGTHS = [3, 5, 1, 5, 2]
+
+
+def test_packed_places_are_step_after_step_and_the_longest_sequence_first() -> None:
+    packed = Packed.of([2, 3, 1])
+    assert packed.active.tolist() == [3, 2, 1]
+    assert [divmod(place, 3) for place in packed.places.tolist()] == [(1, 0), (0, 0), (2, 0), (1, 1), (0, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_a_sequence_is_encoded_as_if_it_were_alone(n_layers: int) -> None:
+    """By nn.LSTM, sequence by sequence, without packing; padding may contain anything."""
+    torch.manual_seed(0)
+    network = BiLSTM(4, 3, n_layers, dropout=0.5).eval()
+    x = torch.randn(5, 5, 4)
+    encoded = network(x, Packed.of(LENGTHS))
+    assert encoded.shape == (5, 5, network.output_dim)
+    for row, length in enumerate(LENGTHS):
+        alone = x[row, :length]
+        for layer in network.layers:
+            alone, _ = layer(alone)
+        torch.testing.assert_close(encoded[row, :length], alone, rtol=0, atol=1e-6)
+        assert not encoded[row, length:].any()
+
+
+def test_the_forget_gate_is_open_at_first() -> None:
+    layer = BiLSTM(4, 3).layers[0]
+    for name, parameter in layer.named_parameters():
+        if "bias" in name:
+            assert parameter.tolist() == [0.0] * 3 + [float("bias_ih" in name)] * 3 + [0.0] * 6
+        if "weight_hh" in name:
+            for gate in parameter.detach().chunk(4):
+                torch.testing.assert_close(gate @ gate.T, torch.eye(3))
+
+
+def test_variational_dropout_drops_a_unit_of_all_tokens_or_of_none() -> None:
+    torch.manual_seed(0)
+    dropout = VariationalDropout(0.4)
+    x = torch.ones(200, 7, 50)
+    dropped = dropout(x)
+    np.testing.assert_allclose(np.unique(dropped.numpy()), [0, 1 / 0.6], rtol=1e-6)
+    assert torch.equal(dropped, dropped[:, :1].expand_as(dropped))
+    assert 0.38 < (dropped[:, 0] == 0).float().mean() < 0.42
+    assert dropout.eval()(x) is x
+
+
+def test_a_masked_softmax_is_that_of_what_the_mask_leaves() -> None:
+    scores = torch.tensor([[1.0, 2.0, 9.0], [0.0, -1e9, 1e9], [1.0, 2.0, 3.0]])
+    mask = torch.tensor([[True, True, False], [True, False, False], [False, False, False]])
+    e = np.exp([1.0, 2.0])
+    wanted = [[*(e / e.sum()), 0], [1, 0, 0], [0, 0, 0]]
+    np.testing.assert_allclose(masked_softmax(scores, mask), wanted, atol=1e-7)
