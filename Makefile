@@ -1,4 +1,4 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`. Both set up first.
+# On a new machine: `make demo` or `make test`. Both install everything into .venv first.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -1,7 +1,7 @@
-"""What all tests run under.
+"""Settings for all tests.
 
-One thread per process: the models are tiny, and PyTorch's threads wait long for each other on a busy machine. And a
-cache of their own: nothing is left in the user's, nothing in it can help.
+One thread per process: the models are tiny, the tests run in parallel, and PyTorch's threads would wait for each other.
+Each process has its own, empty cache: the user's is neither used nor changed.
 """
 
 import atexit
@@ -16,5 +16,5 @@ atexit.register(shutil.rmtree, os.environ["ELMO_CACHE"], ignore_errors=True)
 import torch  # noqa: E402
 
 if not torch.cuda.is_available():
-    # Triton looks once, when it is first imported: without a GPU its interpreter runs the kernels, on a CPU's tensors.
+    # Read by Triton when it is first imported: without a GPU, its interpreter runs the kernels on CPU tensors.
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -1,8 +1,8 @@
-"""What README and docs show is run: Python blocks against the output below them, commands for their exit code.
+"""The code in README and docs is run: the output of Python blocks is compared, commands must succeed.
 
-The README runs in a copy of this folder, without any other file: what a newcomer has. The other documents name files
-of the reader's own. They run in a folder that has them: the published small model with random weights, in the cache, as
-`weights.hdf5` + `options.json` and as the folder `model`; `words.txt`, and copies of the files in `examples`.
+The README is run in a folder with `examples` and nothing else, as in a new clone. The other documents name files of the
+reader, so they are run in a folder with these files: the published small model with random weights, in the cache, as
+`weights.hdf5` and `options.json`, and as the folder `model`; `words.txt`, and copies of the files in `examples`.
 """
 
 import contextlib

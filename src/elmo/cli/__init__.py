@@ -1,4 +1,4 @@
-"""The command `elmo`: one file per verb. Heavy imports wait inside the verbs, so that `--help` is quick."""
+"""The command `elmo`: one file per verb. Heavy imports are inside the functions, so that `--help` is fast."""
 
 import errno
 import os
@@ -57,8 +57,8 @@ def main() -> None:
     """Run the command; a user's mistake is one line and exit code 2."""
     code = _run([_with_home(argument) for argument in sys.argv[1:]])
     if os.environ.get("WORLD_SIZE", "1") != "1":
-        # One of several processes, all work done and the group left: about one in a hundred would be aborted while
-        # PyTorch ends its threads ("terminate called without an active exception"), and the run would fail.
+        # One of several processes, when all work is done: about one in a hundred aborts while PyTorch ends its threads
+        # ("terminate called without an active exception"), and the run would fail.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -71,14 +71,14 @@ def _run(arguments: list[str]) -> int:
         try:
             app(args=arguments)
         except SystemExit as end:
-            sys.stdout.flush()  # what is not written until now
+            sys.stdout.flush()  # here, where errors are caught
             if isinstance(end.code, str):
                 raise
             return end.code or 0
     except ElmoError as error:
         print(f"elmo: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever read the output has enough, as `head` does
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         _discard_output()
         return 1
     except OSError as error:
@@ -91,13 +91,13 @@ def _run(arguments: list[str]) -> int:
 
 
 def _discard_output() -> None:
-    """Write what is left for standard output to nowhere: Python would try again at its end, and fail again."""
+    """Discard what is still buffered for standard output: Python would try to write it on exit, and fail again."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _with_home(argument: str) -> str:
-    """Replace a ~ that the shell has left, as in --output=~/scores.jsonl."""
+    """Expand a ~ that the shell does not expand, as in --output=~/scores.jsonl."""
     name, equals, value = argument.partition("=")
     if equals and value.startswith("~"):
         return f"{name}={os.path.expanduser(value)}"  # noqa: PTH111 (pathlib would change other parts of the text)

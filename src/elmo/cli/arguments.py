@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from elmo.errors import no_softmax as no_softmax
-
 _MODEL = (
     "A model folder, a zip file of one, an .hdf5 file with its options.json beside it, hf:OWNER/NAME on the Hugging "
     "Face Hub, or the name of a packaged or published model."

@@ -1,4 +1,4 @@
-"""HELP SCREENS: the same plain form on every verb, whatever the version of typer."""
+"""HELP SCREENS: the same plain form for every verb and with every version of typer."""
 
 import re
 from typing import Any
@@ -11,7 +11,7 @@ _RANGE = re.compile(r"(; |  \[)x>=\d+(?=\])")  # typer's way to say "at least"
 
 
 class Command(TyperCommand):
-    """A verb whose arguments are shown in capitals, and whose options name what they take in one word."""
+    """A verb whose help shows arguments in capitals, and one word for the type of an option."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -20,7 +20,7 @@ class Command(TyperCommand):
                 parameter.metavar = str(parameter.name).upper()
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The usage line: [OPTIONS] INPUT OUTPUT."""
+        """Return the parts of the usage line: [OPTIONS] INPUT OUTPUT."""
         return ["[OPTIONS]", *(_argument(parameter) for parameter in self._arguments())]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

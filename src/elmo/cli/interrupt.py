@@ -8,7 +8,7 @@ from types import FrameType
 
 @contextmanager
 def interrupted_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the run as Ctrl-C does: what is done is saved first."""
+    """Treat SIGTERM as Ctrl-C inside the block: finished work is saved first."""
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
