@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from corpora import write_corpus
+from elmo_processes import start_elmo
 
 WORDS = [f"w{k}" for k in range(60)]
 RECIPE = {
@@ -44,15 +47,23 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(tmp_path_factory.mktemp("corpus") / "corpus", shards, sentences[240:], 50)
 
 
-def command(corpus: Path, out: Path, *more: str, processes: int = 1, **changes: Any) -> list[str]:
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", "elmo"]
+def arguments(corpus: Path, out: Path, *more: str, **changes: Any) -> list[str]:
     sets = [f"--set={name}={value}" for name, value in (RECIPE | changes).items()]
-    start = launch if processes > 1 else ["-m", "elmo"]
-    return [sys.executable, *start, "pretrain", str(corpus), str(out), "--preset=tiny", *sets, *more]
+    return ["pretrain", str(corpus), str(out), "--preset=tiny", *sets, *more]
 
 
-def run(*arguments: Any, **changes: Any) -> None:
-    done = subprocess.run(command(*arguments, **changes), capture_output=True, text=True, timeout=240)
+def run(corpus: Path, out: Path, *more: str, processes: int = 1, **changes: Any) -> None:
+    log = out.with_suffix(".log")
+    started = start_elmo(*arguments(corpus, out, *more, **changes), log=log, processes=processes)
+    for process in started:
+        process.join(240)
+    assert [process.exitcode for process in started] == [0] * processes, log.read_text()
+
+
+def run_with_torchrun(corpus: Path, out: Path, *, processes: int, **changes: Any) -> None:
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", "elmo"]
+    command = [sys.executable, *launch, *arguments(corpus, out, **changes)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -67,22 +78,16 @@ def weights(out: Path, step: int = 40) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors") | load_file(folder / "training.safetensors")
 
 
-def kill_after(checkpoint: Path, arguments: list[str]) -> None:
-    """Start a run and kill it, children too, with SIGKILL as soon as a checkpoint is there."""
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+def kill_after(checkpoint: Path, processes: list[BaseProcess]) -> None:
+    """Kill a run with SIGKILL as soon as a checkpoint is there."""
     until = time.monotonic() + 120
     while not checkpoint.exists() and time.monotonic() < until:
         time.sleep(0.001)
-    for pid in family(process.pid):
-        os.kill(pid, signal.SIGKILL)
-    process.wait()
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
     assert checkpoint.exists()
-
-
-def family(pid: int) -> list[int]:
-    """A process and all that it started: torchrun's workers have sessions of their own."""
-    children = [file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children")]
-    return [pid, *(grandchild for some in children for child in some for grandchild in family(int(child)))]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -91,9 +96,8 @@ def test_killed_and_resumed(corpus: Path, tmp_path: Path, processes: int, optimi
     changes = {"optimizer.name": optimizer, "optimizer.schedule": "linear", "steps": 40}
     run(corpus, tmp_path / "whole", processes=processes, **changes)
     killed = tmp_path / "killed"
-    kill_after(
-        killed / "checkpoints" / "step-00000010", command(corpus, killed, processes=processes, **changes)
-    )
+    started = start_elmo(*arguments(corpus, killed, **changes), log=tmp_path / "killed.log", processes=processes)
+    kill_after(killed / "checkpoints" / "step-00000010", started)
     assert not (killed / "model").exists(), "it was too fast to be killed"
     run(corpus, killed, "--resume", processes=processes, **changes)
     assert metrics(killed) == metrics(tmp_path / "whole")
@@ -103,11 +107,13 @@ def test_killed_and_resumed(corpus: Path, tmp_path: Path, processes: int, optimi
         assert torch.equal(value, found[name]), name
 
 
-@pytest.mark.parametrize("negatives", [16, "none"])
-def test_two_processes_are_one_with_the_same_batch(corpus: Path, tmp_path: Path, negatives: Any) -> None:
+@pytest.mark.parametrize(("negatives", "run_two"), [(16, run_with_torchrun), ("none", run)])
+def test_two_processes_are_one_with_the_same_batch(
+    corpus: Path, tmp_path: Path, negatives: Any, run_two: Callable[..., None]
+) -> None:
     changes = {"dropout": 0.0, "negatives": negatives, "model.lstm.cell_clip": 0.3, "model.lstm.proj_clip": 0.2}
     run(corpus, tmp_path / "one", **changes)
-    run(corpus, tmp_path / "two", processes=2, **changes)
+    run_two(corpus, tmp_path / "two", processes=2, **changes)
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
     assert [line["step"] for line in one] == [line["step"] for line in two]
     for expected, found in zip(one, two, strict=True):
@@ -128,13 +134,15 @@ def test_parts_of_a_batch_are_the_batch(corpus: Path, tmp_path: Path) -> None:
 def test_a_signal_saves_first(corpus: Path, tmp_path: Path, number: int) -> None:
     changes = {"steps": 100_000, "checkpoints.every": 1_000_000, "evaluation.every": 0}
     out = tmp_path / "run"
-    process = subprocess.Popen(command(corpus, out, **changes), stderr=subprocess.PIPE, text=True)
+    (process,) = start_elmo(*arguments(corpus, out, **changes), log=tmp_path / "log")
     until = time.monotonic() + 60
     while not (out / "metrics.jsonl").exists() and time.monotonic() < until:
         time.sleep(0.01)
-    process.send_signal(number)
-    _, error = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    process.join(60)
+    assert process.exitcode == 130
+    error = (tmp_path / "log").read_text()
     (saved,) = (out / "checkpoints").iterdir()
     step = int(saved.name.removeprefix("step-"))
     assert f"elmo: {out}: interrupted after step {step}. Use --resume to continue from there" in error

@@ -13,7 +13,6 @@ import torch
 
 import elmo
 from elmo.errors import ConfigError, DataError
-from elmo.training import memory
 from elmo.training.run import Request, Run, Source, fingerprint_of_file, fingerprint_of_tensors
 
 
@@ -268,39 +267,3 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"file.*"):
         begin(tmp_path / "file" / "run")
-
-
-@pytest.mark.parametrize(
-    ("line", "limit", "found"), [("0::/", None, 800), ("0::/a/b", 700, 250), ("0::/a/b", 2000, 800)]
-)
-def test_what_is_available_obeys_the_systems_figure_and_the_container(
-    line: str, limit: int | None, found: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """800 KiB by the system; the group above may use `limit` KiB, uses 500, of which 50 are files in a cache."""
-    (tmp_path / "self").mkdir()
-    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemFree: 1 kB\nMemAvailable: 800 kB\n")
-    (tmp_path / "self" / "cgroup").write_text(line + "\n")
-    (tmp_path / "groups" / "a" / "b").mkdir(parents=True)
-    (tmp_path / "groups" / "a" / "b" / "memory.max").write_text("max\n")
-    if limit is not None:
-        for name, value in (("max", limit * 1024), ("current", 500 * 1024)):
-            (tmp_path / "groups" / "a" / f"memory.{name}").write_text(f"{value}\n")
-        (tmp_path / "groups" / "a" / "memory.stat").write_text(f"anon 7\ninactive_file {50 * 1024}\n")
-    monkeypatch.setattr(memory, "_PROC", tmp_path)
-    monkeypatch.setattr(memory, "_CGROUP", tmp_path / "groups")
-    assert memory.available(torch.device("cpu")) == found * 1024
-    (tmp_path / "meminfo").unlink()
-    assert memory.available(torch.device("cpu")) is None
-
-
-def test_the_peak_of_memory_is_the_systems_figure_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    status = "Name:\tpython\nVmPeak:\t 9000 kB\nVmHWM:\t 1234 kB\nVmRSS:\t 1000 kB\n"
-    for text, found in ((status, 1234 * 1024), (status.replace("VmHWM", "VmPTE"), None)):
-        monkeypatch.setattr(Path, "read_text", lambda *_, text=text, **__: text)
-        assert memory.peak(torch.device("cpu")) == found
-
-    def unreadable(*_: Any, **__: Any) -> str:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(Path, "read_text", unreadable)
-    assert memory.peak(torch.device("cpu")) is None
