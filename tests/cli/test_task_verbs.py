@@ -219,6 +219,12 @@ def test_seeds_of_another_recipe(more: list[str], message: str, two_seeds: Path,
         assert_refused(train_seeds(place, two_seeds, "--seeds", 2, *more), f"{two_seeds / 'seed-0'}: {message}")
 
 
+def test_seeds_are_not_resumed_by_an_option(two_seeds: Path, place: Path) -> None:
+    message = "--resume continues one run; to continue --seeds, run the same command again without it"
+    with nothing_new_in(two_seeds):
+        assert_refused(train_seeds(place, two_seeds, "--seeds", 2, "--resume"), message)
+
+
 def test_seeds_on_other_data(two_seeds: Path, place: Path) -> None:
     write_columns(place / "others", splits(39, 12, 12))
     message = f"others: not the data that the run in {two_seeds / 'seed-0'} was started with; its content has changed"

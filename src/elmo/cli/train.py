@@ -9,6 +9,7 @@ import typer
 from elmo.cli.arguments import ThreadsOption, use_threads
 from elmo.cli.progress import EpochReport, SeedReport
 from elmo.cli.training import ConfigOption, SetOption, interrupted
+from elmo.errors import ConfigError
 
 TaskArgument = Annotated[str, typer.Argument(help="ner, sst or snli; or the folder of your own task.")]
 DataArgument = Annotated[
@@ -49,6 +50,8 @@ def train(
     from elmo.training.seeds import REPORT
 
     use_threads(threads)
+    if seeds > 1 and resume:
+        raise ConfigError("--resume continues one run; to continue --seeds, run the same command again without it")
     if seeds > 1:
         with SeedReport() as report:
             found = from_paths.train_seeds(
