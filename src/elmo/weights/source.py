@@ -18,7 +18,7 @@ from pathlib import Path
 from elmo.errors import ElmoError, WeightsError
 from elmo.packaged import FOLDER as PACKAGED
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights import bilm_tf, folder, json_file, published
+from elmo.weights import bilm_tf, folder, json_file, published, tf_checkpoint
 from elmo.weights.folder import Pretrained
 
 log = logging.getLogger("elmo")
@@ -66,12 +66,27 @@ def _read(
             raise WeightsError(f"{path}: has its own {folder.CONFIG}; options= and token_embeddings= are for an .hdf5")
         model = folder.read(path, softmax)
         return Pretrained(model.bilm, words or model.vocabulary, model.warm_state)
+    checkpoint = tf_checkpoint.find(path)
+    if checkpoint is not None and (softmax or not _has_hdf5(path)):  # an .hdf5 has no softmax
+        if token_embeddings is not None:
+            raise WeightsError(f"{path}: is a checkpoint of TensorFlow; token_embeddings= is for an .hdf5")
+        return _read_checkpoint(checkpoint, options, words, softmax)
     weights = _weights_in(path) if path.is_dir() else path
     _refuse_pickle(weights)
     bilm = bilm_tf.read(options or options_beside(weights), weights, token_embeddings)
     if bilm.config.n_words is not None:
         words = _words_of(words, bilm.config.n_words, token_embeddings or weights)
     return Pretrained(bilm, words)
+
+
+def _read_checkpoint(prefix: Path, options: Path | None, words: Vocabulary | None, softmax: bool) -> Pretrained:
+    """Read a checkpoint of bilm-tf, whose vocabulary is often elsewhere."""
+    bilm = tf_checkpoint.read(prefix, options or options_beside(prefix), softmax)
+    size = bilm.config.n_words if bilm.config.n_words is not None else bilm.config.n_softmax
+    if size is not None and words is None and bilm.config.n_words is None and _words_beside(prefix) is None:
+        log.warning("%s: no %s beside it; without it the softmax cannot be used", prefix, folder.VOCABULARY)
+        return Pretrained(bilm)
+    return Pretrained(bilm, words if size is None else _words_of(words, size, prefix))
 
 
 def locate(source: str | Path) -> Path:
@@ -85,6 +100,8 @@ def locate(source: str | Path) -> Path:
         return published.fetch_hub(*_hub_id(name))
     if _exists(path):
         _refuse_run(path)
+        return path
+    if tf_checkpoint.find(path) is not None:  # the name of a checkpoint is that of its files, without an ending
         return path
     if name in published.PUBLISHED:
         return published.fetch(name)[1]
@@ -144,6 +161,10 @@ def options_beside(weights: Path) -> Path:
         if path.exists():
             return path
     raise WeightsError(f"{weights}: no options beside it; looked for {' and '.join(path.name for path in names)}")
+
+
+def _has_hdf5(path: Path) -> bool:
+    return path.is_dir() and any([*path.glob("*.hdf5"), *path.glob("*.h5")])
 
 
 def _weights_in(path: Path) -> Path:
@@ -241,10 +262,19 @@ def _refuse_bomb(path: Path, member: zipfile.ZipInfo, limit: int) -> None:
 
 def _words_of(words: Vocabulary | None, n_words: int, where: Path) -> Vocabulary:
     if words is None:
-        beside = where.with_name(folder.VOCABULARY)
-        if not beside.exists():
+        beside = _words_beside(where)
+        if beside is None:
             raise WeightsError(f"{where}: this model reads word ids; give the file of its words with vocabulary=")
         words = Vocabulary.read(beside)
     if len(words) != n_words:
-        raise WeightsError(f"{where}: 'embedding' has {n_words} rows, the vocabulary {len(words)} words")
+        raise WeightsError(f"{where}: has rows for {n_words} words, the vocabulary {len(words)} words")
     return words
+
+
+def _words_beside(weights: Path) -> Path | None:
+    """Find the vocabulary beside a weights file: our name, or the only file of a name like `vocab-2016-09-10.txt`."""
+    named = weights.with_name(folder.VOCABULARY)
+    if named.exists():
+        return named
+    found = sorted(weights.parent.glob("vocab*.txt*"))
+    return found[0] if len(found) == 1 else None
