@@ -55,7 +55,7 @@ def _to_folder(model: str | Path, output: Path, float16: bool) -> Converted:
         refuse_existing(output)
         read = source.read(model, softmax=True)
         if float16:  # the warm state must be that of the rounded weights
-            read = Pretrained(read.bilm.half().float(), read.vocabulary)
+            read = Pretrained(read.bilm.half().float(), read.vocabulary, lexicon=read.lexicon)
         Embedder(read).save(output, torch.float16 if float16 else None)
     return Converted((output,), read.bilm.n_parameters())
 

@@ -83,8 +83,9 @@ class Embedder:
         self.name = name
         self.config = model.bilm.config
         self.vocabulary = model.vocabulary
+        self._lexicon = model.lexicon
         self._cache_bytes = cache_bytes
-        self._encoder = WordEncoder(model.bilm, model.vocabulary)
+        self._encoder = WordEncoder(model.bilm, model.vocabulary, model.lexicon)
         # Public, for code that needs more than `embed` gives, such as `embed_file`.
         self.runner = Runner(model.bilm, self._encoder, cache_bytes, model.warm_state)
         self.runner.carried = carried
@@ -99,7 +100,7 @@ class Embedder:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy needs, also in another process: no locks, no cache."""
-        model = Pretrained(self.bilm, self.vocabulary, self.runner.warm_state())
+        model = Pretrained(self.bilm, self.vocabulary, self.runner.warm_state(), self._lexicon)
         return {"model": model, "cache_bytes": self._cache_bytes, "name": self.name, "carried": self.runner.carried}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -258,4 +259,5 @@ class Embedder:
 
     def save(self, path: str | Path, dtype: torch.dtype | None = None) -> None:
         """Write a model folder, with the warm state; `torch.float16` halves its size."""
-        folder.write(Pretrained(self.bilm, self.vocabulary, self.warm_state()), Path(path).expanduser(), dtype)
+        model = Pretrained(self.bilm, self.vocabulary, self.warm_state(), self._lexicon)
+        folder.write(model, Path(path).expanduser(), dtype)

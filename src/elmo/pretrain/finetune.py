@@ -45,6 +45,8 @@ def finetune(
     report: Report | None = None,
 ) -> Change | None:
     """Train a model further; the result is OUT/model. Returns None if `stop` ended it early."""
+    if model.bilm.config.many_langs is not None:
+        raise WeightsError("a model of ELMoForManyLangs cannot be trained further: its words are not read as bytes")
     if not corpus.heldout:
         raise DataError(f"{corpus.folder}: nothing is held out; prepare it with --heldout to measure the improvement")
     first = out / SOFTMAX

@@ -53,6 +53,11 @@ def read(options: Path, weights: Path, embedding: Path | None = None) -> BiLM:
 
 def write(bilm: BiLM, options: Path, weights: Path) -> None:
     """Write both files, which bilm-tf, AllenNLP and simple_elmo can load. They cannot store a softmax."""
+    if bilm.config.many_langs is not None:
+        raise WeightsError(
+            f"{weights}: the published format has no place for the words and characters of ELMoForManyLangs; give the "
+            "name of a folder"
+        )
     tensors = {name: tensor.detach().float().cpu().numpy() for name, tensor in bilm.state_dict().items()}
     with replacing(weights) as path, new_hdf5(path) as file:
         for name, array in _arrays(bilm.config, tensors):

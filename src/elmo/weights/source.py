@@ -18,7 +18,7 @@ from pathlib import Path
 from elmo.errors import ElmoError, WeightsError
 from elmo.packaged import FOLDER as PACKAGED
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights import bilm_tf, folder, json_file, published, tf_checkpoint
+from elmo.weights import bilm_tf, folder, json_file, many_langs, published, tf_checkpoint
 from elmo.weights.folder import Pretrained
 
 log = logging.getLogger("elmo")
@@ -61,11 +61,15 @@ def _read(
     path: Path, options: Path | None, vocabulary: Path | None, token_embeddings: Path | None, softmax: bool
 ) -> Pretrained:
     words = Vocabulary.read(vocabulary) if vocabulary is not None else None
+    if many_langs.is_folder(path):
+        if any(name is not None for name in (options, vocabulary, token_embeddings)):
+            raise WeightsError(f"{path}: is a folder of ELMoForManyLangs, which has its own options and words")
+        return many_langs.read(path)
     if path.is_dir() and (path / folder.CONFIG).exists():
         if options is not None or token_embeddings is not None:
             raise WeightsError(f"{path}: has its own {folder.CONFIG}; options= and token_embeddings= are for an .hdf5")
         model = folder.read(path, softmax)
-        return Pretrained(model.bilm, words or model.vocabulary, model.warm_state)
+        return Pretrained(model.bilm, words or model.vocabulary, model.warm_state, model.lexicon)
     checkpoint = tf_checkpoint.find(path)
     if checkpoint is not None and (softmax or not _has_hdf5(path)):  # an .hdf5 has no softmax
         if token_embeddings is not None:
