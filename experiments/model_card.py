@@ -18,7 +18,7 @@ import trigram  # beside this file
 
 import elmo
 from elmo.pretrain.corpus import Corpus
-from elmo.pretrain.corpus_source import open_or_prepare
+from elmo.pretrain.corpus_source import TextOptions, open_or_prepare
 from elmo.pretrain.evaluate import Perplexity, perplexity
 from elmo.text import sentences
 from elmo.weights import source
@@ -66,8 +66,8 @@ def main() -> None:
         restored = Path(folder) / "wikitext.txt"
         restored.write_text(wikitext(arguments.wikitext), encoding="utf-8")
         texts = {
-            f"{arguments.test.name}, raw": open_or_prepare(arguments.test, Path(folder), tokenizer="moses"),
-            "WikiText-2": open_or_prepare(restored, Path(folder), tokenizer="whitespace"),
+            f"{arguments.test.name}, raw": open_or_prepare(arguments.test, Path(folder)),
+            "WikiText-2": open_or_prepare(restored, Path(folder), TextOptions("whitespace")),
         }
         size, train, _ = trigram.read(arguments.corpus)
         counts, _ = trigram.perplexities(size, train, [rows_of(text, corpus) for text in texts.values()])
