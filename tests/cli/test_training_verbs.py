@@ -410,7 +410,7 @@ def test_another_text_is_not_the_one_before(tmp_path: Path) -> None:
     [
         (["<S>", "</S>", *WORDS[:5]], ["vocab.txt: <UNK> not among its 7 words; a vocabulary begins with the lines"]),
         (["<S>", "</S>", *WORDS[:5], "<UNK>"], ["vocab.txt: begins with <S>, </S>, word0; expected <S>, </S>, <UNK>"]),
-        (["<S>", "</S>", "<UNK>", "word0", "word1", "word0"], ["vocab.txt: 'word0' is there more than once"]),
+        (["<S>", "</S>", "<UNK>", "word0", "word1", "word0"], ["vocab.txt: 'word0' occurs more than once"]),
         (["<S>", "</S>", "<UNK>", *WORDS[::-1]], ["vocab.txt: not sorted by descending count"]),
         ([], ["vocab.txt: <S>, </S>, <UNK> not among its 0 words"]),
     ],
@@ -659,7 +659,7 @@ def test_a_disk_that_is_full_keeps_the_checkpoints_before(
         patched.setattr(checkpoint, "save_file", full)
         ended = pretrain(home / "corpus", out)
     saved = out / "checkpoints" / "step-00000004"
-    assert_ended(ended, f"{saved}: the disk is full; nothing was put in its place. Make room first")
+    assert_ended(ended, f"{saved}: the disk is full; nothing was written. Free some space first")
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-00000002"]
     resumed = elmo("pretrain", home / "corpus", out, "--resume")
     assert resumed.code == 0, resumed.err
@@ -678,7 +678,7 @@ def test_a_disk_that_is_full_before_the_rename(home: Path, tmp_path: Path, monke
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         ended = pretrain(home / "corpus", tmp_path / "run")
-    assert_ended(ended, "checkpoints/step-00000002: the disk is full; nothing was put in its place.")
+    assert_ended(ended, "checkpoints/step-00000002: the disk is full; nothing was written.")
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
     assert elmo("pretrain", home / "corpus", tmp_path / "run", "--resume").code == 0
 

@@ -55,7 +55,7 @@ def finetune(
         raise DataError(f"{corpus.folder}: nothing is held out; prepare it with --heldout to measure the improvement")
     first = out / SOFTMAX
     if resume and not (first / RECORD).exists():
-        Run(out).refuse_nothing()
+        Run(out).refuse_missing()
     if model.bilm.softmax is None:
         start = with_new_softmax(model, corpus, config.seed)
         if resume and (first / MODEL).exists():

@@ -1,4 +1,4 @@
-"""WHAT THE READERS OF TASKS SHARE: finding the files of a data folder, and parsing a sentence to predict from."""
+"""DATA FOLDERS AND SENTENCES: what the readers of several tasks share."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
