@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from elmo.messages import counted
 from elmo.pretrain.corpus import Corpus
 from embedders import Finished, assert_refused, elmo, environment, needs_small_disks, nothing_new_in, on_a_disk_of
 
@@ -57,8 +58,9 @@ def test_raw_text_becomes_a_corpus(text: Path, tmp_path: Path) -> None:
     assert counts["tokens"] == 150 * 6 + 300 * 9  # Sentence 1 isn 't long . The cat number 1 sat on mat 1 .
     held = corpus.heldout[0].sentences
     assert ended.err == (
-        f"{tmp_path / 'out'}: 450 sentences, {counts['tokens']:,} tokens in 1 shard; {held} sentence{"" if held == 1 else "s"} held out, "
-        f"150 duplicates left out; {len(corpus.vocabulary):,} of {len(corpus.words):,} words predicted\n"
+        f"{tmp_path / 'out'}: 450 sentences, {counts['tokens']:,} tokens in 1 shard; "
+        f"{counted(held, 'sentence')} held out, 150 duplicates left out; "
+        f"{len(corpus.vocabulary):,} of {len(corpus.words):,} words predicted\n"
     )
     assert {"isn", "'t", "."} <= set(corpus.words)
 
