@@ -240,7 +240,7 @@ def model_of(config: SnliConfig) -> Esim:
 
 def scores(model: Esim, examples: list[Example]) -> NDArray[np.float64]:
     with torch.no_grad():
-        found: NDArray[np.float64] = model._scores(examples).double().numpy()
+        found: NDArray[np.float64] = model.scores_of(examples).double().numpy()
     return found
 
 
