@@ -83,8 +83,8 @@ class Learner:
         """Move the average towards the weights: faster at first, so that the initial weights are soon forgotten."""
         if self._config.ema is not None:
             decay = min(self._config.ema, (1 + number) / (10 + number))
-            for name, parameter in self._trained.items():
-                self._average[name].lerp_(parameter, 1 - decay)
+            averages = [self._average[name] for name in self._trained]
+            torch._foreach_lerp_(averages, list(self._trained.values()), 1 - decay)  # one launch for all on a GPU
 
     @torch.no_grad()
     def _swap(self) -> None:

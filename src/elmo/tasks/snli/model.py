@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.config import CheckedConfig, PositiveInt, Probability
+from elmo.tasks.accuracy import label_lines
 from elmo.tasks.classifier import Classifier
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
@@ -101,4 +102,5 @@ def _linear(input_dim: int, output_dim: int) -> nn.Linear:
     return layer
 
 
-TASK = Task("snli", SnliConfig, data.read, data.labels, Esim, metric.score, data.parse, data.to_json)
+FORMAT = label_lines(data.read_file, data.LABELS)
+TASK = Task("snli", SnliConfig, data.read, data.labels, Esim, metric.score, data.parse, data.to_json, FORMAT)

@@ -7,12 +7,14 @@ the paper; without it a sentence never depends on the other sentences of its bat
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
 from elmo.config import Bounds, CheckedConfig, PositiveInt, Probability
+from elmo.tasks.accuracy import label_lines
 from elmo.tasks.classifier import Classifier
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
@@ -111,4 +113,5 @@ class Maxout(nn.Module):
         return values.view(len(x), -1, self.pool).amax(dim=2)
 
 
-TASK = Task("sst", SstConfig, data.read, data.labels, BCN, metric.score, parse_sentence, data.to_json)
+FORMAT = label_lines(partial(data.read_file, phrases=False), tuple(data.NAMES))
+TASK = Task("sst", SstConfig, data.read, data.labels, BCN, metric.score, parse_sentence, data.to_json, FORMAT)
