@@ -2,7 +2,6 @@
 
 import os
 import socket
-from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 import torch
 
 from elmo.pretrain.distributed import World, joined
-
-_CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "elmo.pretrain.distributed"])
+from elmo_processes import CONTEXT
 
 ROWS = [[7, 2, 2, 5], [5, 0]]  # of a table, by process; one occurs twice in a process, one in both
 VALUES = [np.arange(12.0).reshape(4, 3), 100 + np.arange(6.0).reshape(2, 3)]
@@ -44,8 +41,8 @@ def test_two_processes_have_the_same_sums() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    results = _CONTEXT.Queue()
-    processes = [_CONTEXT.Process(target=exchange, args=(rank, port, results)) for rank in range(2)]
+    results = CONTEXT.Queue()
+    processes = [CONTEXT.Process(target=exchange, args=(rank, port, results)) for rank in range(2)]
     for process in processes:
         process.start()
     found = dict(results.get(timeout=120) for _ in processes)
