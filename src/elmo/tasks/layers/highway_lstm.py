@@ -69,11 +69,11 @@ class HighwayLSTMLayer(nn.Module):
         """Compute the same as `forward`, readably. The kernels give the same numbers faster."""
         size = self.weight_hidden.shape[0]
         h = c = x.new_zeros(rows[0], size)
-        steps = list(torch.split(x @ self.weight_input + self.bias, rows))  # T tensors of (rows[t], 6H)
+        steps = (x @ self.weight_input + self.bias).split_with_sizes(rows)  # T tensors of (rows[t], 6H)
         outputs: dict[int, Tensor] = {}
         for t in reversed(range(len(rows))) if self.backwards else range(len(rows)):
             active = rows[t]  # the others have ended or, backwards, have not begun: their state stays
-            gates, k = steps[t].split([5 * size, size], dim=1)
+            gates, k = steps[t].split_with_sizes([5 * size, size], dim=1)
             gates = gates + h[:active] @ self.weight_hidden
             i, f, o, r = torch.sigmoid(gates[:, : 4 * size]).chunk(4, dim=1)
             cell = f * c[:active] + i * torch.tanh(gates[:, 4 * size :])

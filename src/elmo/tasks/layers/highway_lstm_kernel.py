@@ -68,7 +68,7 @@ def highway_lstm(
     backwards: bool,
 ) -> Tensor:
     """Return the outputs of a layer, (N, H)."""
-    with without_autocast(x), torch.cuda.device_of(x):
+    with without_autocast(x), torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
         x = x.to(weight_input.dtype)
         outputs: Tensor = _HighwayLSTM.apply(  # type: ignore[no-untyped-call]
             x, weight_input, weight_hidden, bias, mask, reading, backwards
