@@ -135,7 +135,7 @@ def _by_sentence(examples: Iterable[Example]) -> list[list[Sentence]]:
 
 def _examples(path: Path, numbers: Iterator[int]) -> Iterator[list[Sentence]]:
     """Yield the examples of each sentence of a file: one for each predicate, or one without."""
-    for number, (first, lines) in zip(numbers, _sentences(path), strict=False):
+    for (first, lines), number in zip(_sentences(path), numbers, strict=False):  # a number only for a sentence
         rows = [_columns(line, f"{path}:{place}") for place, line in enumerate(lines, first)]
         for place, row in enumerate(rows, first):
             if len(row) != len(rows[0]):

@@ -35,7 +35,7 @@ class PredicateFinder(nn.Module):
             vectors = self.mix(Layers(x.layers.activations.detach(), x.layers.mask))
         else:
             vectors = x.vectors.detach()
-        hidden = torch.relu(self.window(vectors.transpose(1, 2)))  # (B, HIDDEN, T)
+        hidden = torch.relu(self.window((vectors * x.mask[..., None]).transpose(1, 2)))  # (B, HIDDEN, T)
         scores: Tensor = self.scores(hidden.transpose(1, 2))[..., 0]
         return scores
 
