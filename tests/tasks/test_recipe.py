@@ -41,7 +41,7 @@ def test_a_resumed_run_keeps_its_recipe(tmp_path: Path) -> None:
         ("ner", 'task = "sst"', "r.toml: a recipe for sst, not for ner"),
         (None, "hidden = 3", 'r.toml: does not name its task; expected a line such as task = "ner"'),
         (None, "task = 1", "r.toml: task is 1; expected the name of a task"),
-        (None, 'task = "x"', "x: no such task; expected ner, sst, snli, or a folder with a model.py of your own"),
+        (None, 'task = "x"', "x: no such task; expected ner, sst, snli, srl, or a folder with a model.py of your own"),
     ],
 )
 def test_a_file_for_no_task_or_another_is_refused(name: str | None, text: str, message: str, tmp_path: Path) -> None:

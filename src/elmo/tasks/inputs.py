@@ -146,16 +146,18 @@ class Inputs(nn.Module):
         self.mix_input: ScalarMix | None = None
         self.mix_output: ScalarMix | None = None
         self.output_dim = 0
+        self.elmo_dim = 0  # of a mix of the layers; 0 without ELMo
         elmo = config.elmo
         if elmo.placement != "none":
             of = frozen.embedder.config if frozen is not None else bilm.config if bilm is not None else None
             if of is None:
                 raise ConfigError(f"inputs.elmo.placement is {elmo.placement!r}, but there is no biLM")
+            self._n_layers, self.elmo_dim = of.n_layers, of.output_dim
             if elmo.at_input:
-                self.mix_input = self._mix(of.n_layers)
+                self.mix_input = self.new_mix()
                 dims.append(of.output_dim)
             if elmo.at_output:
-                self.mix_output = self._mix(of.n_layers)
+                self.mix_output = self.new_mix()
                 self.output_dim = of.output_dim
         self.dim = sum(dims)
         self.dropout = nn.Dropout(config.dropout)
@@ -184,6 +186,11 @@ class Inputs(nn.Module):
             return hidden
         return torch.cat([hidden, self.mix_output(layers)], dim=-1)
 
+    def new_mix(self) -> ScalarMix:
+        """Return another mix of the layers, with the settings of the config, for a model that needs one of its own."""
+        elmo = self.config.elmo
+        return ScalarMix(self._n_layers, elmo.mix, l2=elmo.mix_l2, layer_norm=elmo.layer_norm, dropout=elmo.dropout)
+
     def penalty(self) -> Tensor:
         """Return the L2 terms of the mixes, to be added to the loss."""
         return total_penalty(self._mixes().values())
@@ -205,10 +212,6 @@ class Inputs(nn.Module):
         ids = torch.from_numpy(sentence_ids(texts, self.bilm.config.char_cnn.max_characters_per_token))
         layers: Layers = self.bilm(to_device(ids, device))[0]
         return layers.without_boundaries()
-
-    def _mix(self, n_layers: int) -> ScalarMix:
-        elmo = self.config.elmo
-        return ScalarMix(n_layers, elmo.mix, l2=elmo.mix_l2, layer_norm=elmo.layer_norm, dropout=elmo.dropout)
 
     def _mixes(self) -> dict[str, ScalarMix]:
         both = {"input": self.mix_input, "output": self.mix_output}
