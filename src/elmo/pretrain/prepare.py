@@ -244,6 +244,8 @@ class _Preparation:
         """Return the size of the vocabulary; the counts are those of the special words, then descending."""
         least = self.settings.min_count or (1 if self.settings.vocab_size else 2)
         enough = int((counts[len(SPECIAL) :] >= least).sum())
+        if not enough and least == 1:
+            raise DataError(f"the training text has no word except {', '.join(SPECIAL)}; give more text")
         if not enough:
             raise DataError(f"no word occurs {least} times in the training text; give more text or lower --min-count")
         return min(len(SPECIAL) + enough, self.settings.vocab_size or len(counts))
