@@ -16,7 +16,7 @@ latest beginning of its entity.
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 from elmo.errors import DataError
 from elmo.tasks.coref.document import Clusters, Document, Span
@@ -142,7 +142,7 @@ def genre_of(name: str) -> str:
     return pieces[1] if pieces[0] == "GUM" and len(pieces) > 2 else ""
 
 
-def write_documents(file: TextIO, documents: Iterable[Document], clusters: Iterable[Clusters]) -> None:
+def write_documents(file: IO[str], documents: Iterable[Document], clusters: Iterable[Clusters]) -> None:
     """Write documents with these clusters: twelve columns with tabs between them, as the CoNLL scorer reads them."""
     for document, some in zip(documents, clusters, strict=True):
         part = f"; part {document.part}" if document.part else ""

@@ -10,7 +10,7 @@ A data folder has one of three layouts:
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from elmo.errors import DataError
 from elmo.tasks.coref.conll import read_file, write_documents
@@ -102,7 +102,7 @@ def read_predictions(path: Path, gold: Sequence[Example]) -> list[Clusters]:
     return [found[key] for key in wanted]
 
 
-def write_predictions(file: TextIO, examples: Sequence[Example], answers: Sequence[Any]) -> None:
+def write_predictions(file: IO[str], examples: Sequence[Example], answers: Sequence[Any]) -> None:
     """Write documents with predicted clusters, in the columns of CoNLL-2012."""
     write_documents(file, [one for one in examples if isinstance(one, Document)], answers)
 
@@ -122,7 +122,8 @@ def parse(item: Any) -> Document:
     if not isinstance(given, list | tuple) or not isinstance(genre, str) or not isinstance(name, str):
         raise DataError(f"{_shown(item)}: {_EXPECTED_ITEM}")
     texts = [tuple(words(one)) if isinstance(one, str) else tuple(one) if _is_tokens(one) else None for one in given]
-    speakers = fields.get("speakers") or [""] * len(texts)
+    speakers = fields.get("speakers")
+    speakers = [""] * len(texts) if speakers is None else speakers
     if None in texts or not isinstance(speakers, list | tuple) or len(speakers) != len(texts):
         raise DataError(f"{_shown(item)}: {_EXPECTED_ITEM}")
     pairs = [(text, _of_each(speaker, text, item)) for text, speaker in zip(texts, speakers, strict=True) if text]

@@ -1,12 +1,13 @@
 """THE NETWORKS OF LEE ET AL. (2017): scores of spans and of pairs of spans, in blocks, so that memory is bounded.
 
-Letters: T tokens, W the longest width of a span, M spans that are kept, D the size of a span's vector, H hidden units, F
-the size of a feature's vector; R rows and C columns of a block of pairs.
+Letters: T tokens; W the longest width of a span; M spans that are kept; D the size of a span's vector; H hidden units;
+F the size of a feature's vector; R rows and C columns of a block of pairs.
 
-A span's vector is g = [first token; last token; head; width], a pair's [gᵢ; gⱼ; gᵢ ∘ gⱼ; distance, speaker, genre]. Neither
-is computed for all spans or pairs. The first layer of a network is linear, so it is the sum of its products with the
-parts, and these are computed once per token or span and then added. Only gᵢ ∘ gⱼ depends on the pair: its product with
-a weight v of the layer is (gᵢ ∘ v) · gⱼ, a matrix product for a whole block.
+The vector of a span is g = [first token; last token; head; width], that of a pair is [gᵢ; gⱼ; gᵢ ∘ gⱼ; features]. They
+are not computed for all spans and pairs. The first layer of a network is linear: a sum of products, one for each part
+of its input. The product with a token or a span is computed once, and then added wherever that token or span occurs.
+Only gᵢ ∘ gⱼ depends on the pair. Its product with the weights v of a unit is (gᵢ ∘ v) · gⱼ: a matrix product for all
+pairs of a block.
 """
 
 from collections.abc import Iterator
@@ -39,13 +40,15 @@ class Feedforward(nn.Module):
 
     def weights_of(self, *sizes: int) -> tuple[Tensor, ...]:
         """Divide the weights of the first layer by the parts of its input: (hidden, size) for each size."""
-        return self.first.weight.split(sizes, dim=1)
+        return torch.split(self.first.weight, list(sizes), dim=1)
 
 
 class MentionScorer(nn.Module):
     """The score of every span of at most W tokens, and the vectors of some."""
 
-    def __init__(self, token_dim: int, input_dim: int, *, width: int, hidden: int, feature: int, dropout: float) -> None:
+    def __init__(
+        self, token_dim: int, input_dim: int, *, width: int, hidden: int, feature: int, dropout: float
+    ) -> None:
         super().__init__()
         self.sizes = token_dim, token_dim, input_dim, feature
         self.output_dim = sum(self.sizes)  # D
@@ -153,7 +156,9 @@ class PairScorer(nn.Module):
         classes = reached - nn.functional.pad(reached[..., 1:], (0, 1))
         by_speaker = torch.stack([~same_speaker, same_speaker], dim=-1).to(classes.dtype)
         of_genre = self.genres.weight[genre].expand(*distance.shape, -1)
-        return self.dropout(torch.cat([classes @ self.distances.weight, by_speaker @ self.speakers.weight, of_genre], -1))
+        each = classes @ self.distances.weight, by_speaker @ self.speakers.weight, of_genre
+        dropped: Tensor = self.dropout(torch.cat(each, dim=-1))
+        return dropped
 
 
 def linear(input_dim: int, output_dim: int) -> nn.Linear:

@@ -112,7 +112,7 @@ def ceaf(key: Entities, response: Entities) -> Counts:
         common = Counter(column for mention in entity for column in holders.get(mention, ()))
         for column, count in common.items():
             similarity[row, column] = 2 * count / (len(entity) + len(response[column]))
-    best = similarity[_assignment()(similarity, maximize=True)].sum() if similarity.any() else 0.0
+    best = float(similarity[_assignment()(similarity, maximize=True)].sum())
     return Counts(best, len(key), best, len(response))
 
 

@@ -1,9 +1,9 @@
 """[x; ELMo] ─▶ biLSTM PER SENTENCE ─▶ SPANS ─▶ MENTIONS ─▶ THE BEST ANTECEDENT OF EACH ─▶ CLUSTERS.
 
-The end-to-end model of Lee et al. (2017); paper, section 4. Every span of at most W tokens is scored, the best are kept,
-and each of these is scored with every span before it. The network learns from the sum of the probabilities of all
-correct antecedents. Where Lee et al. couple the input gate of the LSTM with its forget gate, this one has both: so it
-runs on cuDNN. Between its layers are highway connections, as in the authors' code.
+The end-to-end model of Lee et al. (2017); paper, section 4. All spans of up to W tokens are scored, the best are kept,
+and each of these is scored with the spans before it. The network learns from the sum of the probabilities of all
+correct antecedents. Between the layers of the biLSTM are highway connections, as in the authors' code. Their LSTM has
+one gate for input and forgetting; this one has two, so that it runs on cuDNN.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from elmo.tasks.coref.layers import MentionScorer, PairScorer, linear
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, InputVectors
 from elmo.tasks.layers.encoder import BiLSTM, VariationalDropout
-from elmo.tasks.task import Task, TaskModel
+from elmo.tasks.task import PredictionFormat, Task, TaskModel
 from elmo.tasks.train_config import TrainConfig
 from elmo.text.tokens import Tokens
 
@@ -91,7 +91,7 @@ class SpanRanker(TaskModel):
         return torch.stack([self._loss(_document(example)) for example in examples]).mean()
 
     def answers(self, examples: Sequence[Example]) -> list[Clusters]:
-        """Return the clusters of each document; a mention without an antecedent that is none itself is in no cluster."""
+        """Return the clusters of each document; each has two mentions or more."""
         return [self._clusters(_document(example)) for example in examples]
 
     def _loss(self, document: Document) -> Tensor:
@@ -105,14 +105,19 @@ class SpanRanker(TaskModel):
         cluster_of = {span: number for number, cluster in enumerate(document.gold, start=1) for span in cluster}
         numbers = np.array([cluster_of.get(span, 0) for span in kept.spans])
         clusters = to_device(torch.from_numpy(numbers), kept.vectors.device)
-        losses = [_negative_log_likelihood(scores, clusters, rows, columns) for rows, columns, scores in self._scores(kept)]
+        losses = [
+            _negative_log_likelihood(scores, clusters, rows, columns) for rows, columns, scores in self._scores(kept)
+        ]
         return torch.stack(losses).sum()
 
     def _clusters(self, document: Document) -> Clusters:
         if not document.texts:
             return ()
         kept = self._kept(document)
-        best = [scores.argmax(dim=1) - 1 + columns.start * (scores.argmax(dim=1) > 0) for _, columns, scores in self._scores(kept)]
+        best = []
+        for _, columns, scores in self._scores(kept):
+            column = scores.argmax(dim=1)  # 0: no antecedent
+            best.append(torch.where(column > 0, column - 1 + columns.start, -1))
         clusters: list[list[Span]] = []
         cluster_of: dict[int, list[Span]] = {}
         for number, antecedent in enumerate(torch.cat(best).tolist()):
@@ -181,7 +186,7 @@ class SpanRanker(TaskModel):
 
 
 def _negative_log_likelihood(scores: Tensor, clusters: Tensor, rows: slice, columns: slice) -> Tensor:
-    """−log of the probability that the spans of a block have a correct antecedent: none, if no antecedent is correct."""
+    """Return −log p of the correct antecedents of a block's spans: of "none" where no antecedent is correct."""
     correct = (clusters[rows, None] == clusters[columns]) & (clusters[rows, None] > 0) & (scores[:, 1:] > -torch.inf)
     none = ~correct.any(dim=1, keepdim=True)
     of_correct = scores.masked_fill(~torch.cat([none, correct], dim=1), -torch.inf)
@@ -193,4 +198,7 @@ def _document(example: Example) -> Document:
     return example
 
 
-TASK = Task("coref", CorefConfig, data.read, data.labels, SpanRanker, metric.score, data.parse, data.to_json)
+FORMAT = PredictionFormat(data.read_gold, data.read_predictions, data.write_predictions)
+TASK = Task(
+    "coref", CorefConfig, data.read, data.labels, SpanRanker, metric.score, data.parse, data.to_json, FORMAT, "file"
+)

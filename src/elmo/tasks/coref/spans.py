@@ -1,8 +1,8 @@
 """SPANS AS A GRID: row t and column w are the span of w + 1 tokens that begins at token t. W is the longest width.
 
-    within_sentences    which places of the grid are spans of one sentence, (T, W)
-    prune               scores (T, W) ─▶ the places of the spans that are kept (Lee et al. 2017, section 5)
-    groups              sentences ─▶ batches of sentences whose padded size is limited
+within_sentences    which places of the grid are spans of one sentence, (T, W)
+prune               scores (T, W) ─▶ the places of the spans that are kept (Lee et al. 2017, section 5)
+groups              sentences ─▶ batches of sentences whose padded size is limited
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ def prune(scores: npt.NDArray[np.float32], count: int) -> Places:
     """Keep the `count` spans with the highest scores, none of which cross; return their places in order.
 
     From the highest score to the lowest, a span is skipped if it overlaps one that was kept before without either
-    containing the other. Each span that is kept marks the places of the few spans that it crosses, so the time hardly
-    depends on how many are kept. Scores of −inf are no spans; NaN counts as the lowest score, so that the loss shows it.
+    containing the other. A span that is kept marks the places of the spans that it crosses, so a span is checked by one
+    lookup. Scores of −inf are no spans. NaN counts as the lowest score, so that the loss will show it.
     """
     scores = np.where(np.isnan(scores), np.finfo(np.float32).min, scores)
     n_tokens, max_width = scores.shape
@@ -58,9 +58,9 @@ def _crossing(max_width: int) -> list[list[int]]:
 
 
 def groups(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Divide sentences into groups, longest first: as many as fit into `budget` tokens if all were as long as the first.
+    """Divide sentences into groups, longest first: padded to its first sentence, a group has at most `budget` tokens.
 
-    A group has at least one sentence.
+    A sentence longer than that is a group of its own.
     """
     divided: list[list[int]] = []
     longest = 0
