@@ -226,7 +226,7 @@ def test_predictions_for_other_documents_are_refused(written: list[str], message
 
 def test_predictions_for_other_tokens_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "found.conll", document("Anna left .", name="a"))
-    with pytest.raises(DataError, match=r"document \(a\); part 0 has 3 tokens; expected 9"):
+    with pytest.raises(DataError, match=r"document \(a\); part 0 has 3 tokens; expected 8"):
         data.read_predictions(tmp_path / "found.conll", EIGHT[:1])
 
 
@@ -284,10 +284,10 @@ def test_an_answer_is_readable() -> None:
     answer = data.to_json(one, one.gold)
     assert answer == {
         "name": "a",
-        "sentences": [["Anna", "saw", "the", "dog", "."], ["She", "fed", "it", "."]],
+        "sentences": [["Anna", "saw", "Rex", "."], ["She", "fed", "it", "."]],
         "clusters": [
-            [{"start": 0, "end": 1, "text": "Anna"}, {"start": 5, "end": 6, "text": "She"}],
-            [{"start": 2, "end": 4, "text": "the dog"}, {"start": 7, "end": 8, "text": "it"}],
+            [{"start": 0, "end": 1, "text": "Anna"}, {"start": 4, "end": 5, "text": "She"}],
+            [{"start": 2, "end": 3, "text": "Rex"}, {"start": 6, "end": 7, "text": "it"}],
         ],
     }
     assert data.to_json(Document(()), ()) == {"sentences": [], "clusters": []}
