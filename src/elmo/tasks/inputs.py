@@ -58,20 +58,26 @@ class ElmoConfig(CheckedConfig):
 
 @dataclass(frozen=True)
 class CharactersConfig(CheckedConfig):
-    """The character CNN of a task: filters of one width, and their maximum over the word."""
+    """The character CNN of a task: filters of one or several widths, and their maximum over the word."""
 
     dim: PositiveInt = 16
-    filters: PositiveInt = 128
+    filters: PositiveInt = 128  # of each width
     width: PositiveInt = 3
+    n_widths: PositiveInt = 1  # filters of width, width + 1, …
     max_characters: Annotated[int, Bounds(ge=3)] = 50  # per word, including its begin and end
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_characters < self.width:
+        if self.max_characters < self.width + self.n_widths - 1:
             raise ConfigError(
-                f"inputs.characters.max_characters is {self.max_characters}; expected at least "
-                f"inputs.characters.width, which is {self.width}"
+                f"inputs.characters.max_characters is {self.max_characters}; expected at least the width of "
+                f"the widest filters, which is {self.width + self.n_widths - 1}"
             )
+
+    @property
+    def output_dim(self) -> int:
+        """The size of a word's vector."""
+        return self.filters * self.n_widths
 
 
 @dataclass(frozen=True)
@@ -142,7 +148,7 @@ class Inputs(nn.Module):
         self.characters: CharacterEncoder | None = None
         if config.characters is not None:
             self.characters = CharacterEncoder(config.characters)
-            dims.append(config.characters.filters)
+            dims.append(config.characters.output_dim)
         self.mix_input: ScalarMix | None = None
         self.mix_output: ScalarMix | None = None
         self.output_dim = 0
@@ -222,13 +228,15 @@ class Inputs(nn.Module):
 
 
 class CharacterEncoder(nn.Module):
-    """The character CNN of a task: token sequences ─▶ (B, T, filters)."""
+    """The character CNN of a task: token sequences ─▶ (B, T, output_dim)."""
 
     def __init__(self, config: CharactersConfig) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(PADDING_ID + 1, config.dim)
         self.convolution = nn.Conv1d(config.dim, config.filters, config.width)
+        widths = range(config.width + 1, config.width + config.n_widths)
+        self.wider = nn.ModuleList(nn.Conv1d(config.dim, config.filters, width) for width in widths)
 
     def forward(self, texts: Sequence[Tokens]) -> Tensor:
         """Encode every word; each distinct one is computed once."""
@@ -240,12 +248,16 @@ class CharacterEncoder(nn.Module):
         return nn.functional.embedding(places, self.encode(ids))
 
     def encode(self, ids: Tensor) -> Tensor:
-        """Encode words: ids (U, C) ─▶ (U, filters), the maximum over the places inside of each word."""
-        values = self.convolution(self.embedding(ids).transpose(1, 2))  # (U, filters, C − width + 1)
+        """Encode words: ids (U, C) ─▶ (U, output_dim), the maximum over the places inside of each word."""
+        characters = self.embedding(ids).transpose(1, 2)
         lengths = (ids != PADDING_ID).sum(dim=1)
-        last = (lengths - self.config.width).clamp(min=0)
-        beyond = torch.arange(values.shape[2], device=values.device) > last[:, None]
-        return torch.relu(values.masked_fill(beyond[:, None], -torch.inf).amax(dim=2))
+        maxima = []
+        for width, convolution in enumerate((self.convolution, *self.wider), start=self.config.width):
+            values = convolution(characters)  # (U, filters, C − width + 1)
+            last = (lengths - width).clamp(min=0)
+            beyond = torch.arange(values.shape[2], device=values.device) > last[:, None]
+            maxima.append(torch.relu(values.masked_fill(beyond[:, None], -torch.inf).amax(dim=2)))
+        return torch.cat(maxima, dim=1) if len(maxima) > 1 else maxima[0]
 
 
 def padded(texts: Sequence[Tokens], number: Callable[[str], int]) -> Tensor:

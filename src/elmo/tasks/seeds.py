@@ -98,6 +98,6 @@ def _train(
     """Train one seed; runs in a process of its own."""
     task = task_named(name)
     config = build(task.config, merged(values, {"train": {"seed": seed}}))
-    TaskTraining(
-        task, config, task.read(data), folder, data=str(data), resume=resume, report=_PrintedReport()
-    ).train(stop)
+    TaskTraining(task, config, task.read(data), folder, data=str(data), resume=resume, report=_PrintedReport()).train(
+        stop
+    )

@@ -24,6 +24,7 @@ TASKS = {
     "sst": "elmo.tasks.sst.model",
     "snli": "elmo.tasks.snli.model",
     "srl": "elmo.tasks.srl.model",
+    "coref": "elmo.tasks.coref.model",
 }
 
 
