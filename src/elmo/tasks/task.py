@@ -19,7 +19,12 @@ from elmo.errors import ConfigError
 from elmo.tasks.examples import Example, Splits
 from elmo.tasks.inputs import Inputs
 
-TASKS = {"ner": "elmo.tasks.ner.model", "sst": "elmo.tasks.sst.model", "snli": "elmo.tasks.snli.model"}
+TASKS = {
+    "ner": "elmo.tasks.ner.model",
+    "sst": "elmo.tasks.sst.model",
+    "snli": "elmo.tasks.snli.model",
+    "squad": "elmo.tasks.squad.model",
+}
 
 
 class TaskModel(nn.Module, ABC):
