@@ -62,6 +62,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tagger = TaskTraining(TASK, recipe(f"inputs.elmo.model={folder / 'model'}"), splits(), folder / "trained")
     assert tagger.train()
     (folder / "trained" / "model").rename(folder / "tagger")
+    shutil.copy(folder / "entities" / "test.txt", folder / "predictions.txt")
     (folder / "ner.toml").write_text('task = "ner"\nhidden = 100\n')
     small = ["steps=2", "batch.size=4", "model.lstm.dim=8", "model.lstm.projection_dim=4", "device=cpu"]
     config = PretrainConfig.load("tiny", None, small)
@@ -86,8 +87,10 @@ def test_an_example_succeeds(line: str, tmp_path: Path, files: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     ended = run_line(line)
     assert ended.code == 0, ended.err
-    prints = any(f"elmo {verb}" in line for verb in ("info", "perplexity", "evaluate", "check")) or (
-        any(f"elmo {verb} " in line for verb in ("score", "predict")) and "--output" not in line and ">" not in line
+    prints = any(f"elmo {verb}" in line for verb in ("info", "perplexity", "check")) or (
+        any(f"elmo {verb} " in line for verb in ("score", "predict", "evaluate"))
+        and "--output" not in line
+        and ">" not in line
     )
     assert (set(tmp_path.rglob("*")) == before) == prints
 

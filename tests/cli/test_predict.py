@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import elmo as library
 from elmo.files import locked
 from elmo.tasks.ner.model import TASK
+from elmo.tasks.predict import Predictor
 from elmo.tasks.predict_file import predict_file
 from elmo.tasks.train import TaskTraining
 from embedders import Finished, assert_refused, command, elmo, environment, nothing_new_in, write_model
@@ -176,3 +178,36 @@ def test_standard_output_that_is_full_or_closed(tagger: Path, tmp_path: Path) ->
     os.close(writing)
     assert ended.stderr == b""
     assert ended.returncode == 1
+
+
+# A task about documents
+
+
+@pytest.fixture
+def documents(tagger: Path) -> Predictor:
+    """The tagger, as if its items of raw text were whole files."""
+    predictor = library.load_task(tagger, "cpu")
+    predictor.task = replace(predictor.task, unit="file")
+    return predictor
+
+
+def test_raw_text_is_one_document(documents: Predictor, tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    path = write(tmp_path / "text.txt", "Anna left\nfor Lima.\n\nBela saw Oslo.\n")
+    out = tmp_path / "out.jsonl"
+    assert predict_file(documents, path, out, progress=lambda *done: seen.append(done)) == 1
+    (answer,) = objects(out.read_text())
+    assert answer["line"] == 1
+    assert answer["tokens"] == ["Anna", "left", "for", "Lima", ".", "Bela", "saw", "Oslo", "."]
+    assert seen == [(1, path.stat().st_size)]
+
+
+def test_an_empty_document(documents: Predictor, tmp_path: Path) -> None:
+    predict_file(documents, write(tmp_path / "text.txt", "\n \n"), tmp_path / "out.jsonl")
+    assert objects((tmp_path / "out.jsonl").read_text()) == [{"line": 1, "blank": True}]
+
+
+def test_json_lines_are_documents_of_their_own(documents: Predictor, tmp_path: Path) -> None:
+    path = write(tmp_path / "items.jsonl", '["Anna", "left"]\n["Bela"]\n')
+    assert predict_file(documents, path, tmp_path / "out.jsonl") == 2
+    assert [one["tokens"] for one in objects((tmp_path / "out.jsonl").read_text())] == [["Anna", "left"], ["Bela"]]

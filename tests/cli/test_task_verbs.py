@@ -80,6 +80,17 @@ def test_evaluate_finds_the_score_it_was_saved_with(tagger: Path, place: Path) -
     assert f"f1              {saved['test']['f1']:>8.2f}" in shown
 
 
+def test_predictions_that_are_written_have_the_same_scores(tagger: Path, place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "predictions.txt"
+    ended = elmo("evaluate", tagger, place / "entities", "--device", "cpu", "--json", "--output", out)
+    again = elmo("evaluate", "ner", place / "entities" / "test.txt", "--predictions", out, "--json")
+    assert json.loads(ended.out) == json.loads(again.out)
+    assert len(out.read_text().splitlines()[0].split(" ")) == 3
+    kept = out.read_bytes()
+    assert_refused(elmo("evaluate", tagger, place / "entities", "--output", out), "exists already")
+    assert out.read_bytes() == kept
+
+
 def test_evaluate_without_that_part(tagger: Path, place: Path) -> None:
     ended = elmo("evaluate", tagger, place / "entities", "--part", "all")
     assert_refused(ended, "entities: no all part; expected train or dev or test")

@@ -1,4 +1,4 @@
-"""`elmo evaluate`: a trained task and data ─▶ its scores."""
+"""`elmo evaluate`: a trained task and data, or gold answers and predictions ─▶ scores."""
 
 import json
 from pathlib import Path
@@ -7,32 +7,53 @@ from typing import Annotated
 import typer
 
 from elmo.cli.arguments import DeviceOption, ThreadsOption, use_threads
-from elmo.cli.train import DataArgument
+from elmo.errors import ConfigError
 
 TrainedArgument = Annotated[Path, typer.Argument(help="The folder of a trained task: RUN/model.")]
 TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of your own task.")]
 
 
 def evaluate(
-    model: TrainedArgument,
-    data: DataArgument,
+    model: Annotated[
+        str, typer.Argument(help="The folder of a trained task: RUN/model; with --predictions the name of a task.")
+    ],
+    data: Annotated[
+        Path, typer.Argument(help="A folder with the task's data files; with --predictions a file of gold answers.")
+    ],
+    predictions: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Score this file of predictions, of any system; no model is needed."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the predictions to this file.")
+    ] = None,
     part: Annotated[str, typer.Option(help="Part of the data to score: train, dev or test.")] = "test",
     task: TaskOption = None,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Score a trained task on a data set.
+    """Score a trained task, or any system's predictions.
+
+    A trained task is scored on a part of a data set. With --predictions, a file of predictions is scored against a
+    file of gold answers, and no model is needed. Both have the public format of the task, see docs/tasks.md.
 
     \b
     Examples:
       $ elmo evaluate tagger entities
       $ elmo evaluate tagger entities --part dev --json
+      $ elmo evaluate tagger entities --output found.txt
+      $ elmo evaluate ner entities/test.txt --predictions predictions.txt
     """
     from elmo.tasks import from_paths
 
     use_threads(threads)
-    scores = from_paths.evaluate(model, data, part, task=task, device=device)
+    if predictions is not None:
+        if output is not None:
+            raise ConfigError("--output writes the predictions of a model; with --predictions there is none")
+        scores = from_paths.evaluate_predictions(task or model, data, predictions)
+    else:
+        scores = from_paths.evaluate(model, data, part, task=task, device=device, output=output)
     if as_json:
         print(json.dumps(scores))
         return

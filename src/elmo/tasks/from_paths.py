@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from elmo.errors import DataError
 from elmo.files import locked, refuse_existing
 from elmo.tasks import seeds as several
 from elmo.tasks.predict import load_task
 from elmo.tasks.predict_file import predict_file
 from elmo.tasks.recipe import recipe
-from elmo.tasks.task import task_named
+from elmo.tasks.task import prediction_format, task_named
 from elmo.tasks.train import Report, TaskTraining
 from elmo.text.reader import Lines
 from elmo.training.interrupt import stopping
@@ -101,9 +102,24 @@ def evaluate(
     *,
     task: str | None = None,
     device: str = "auto",
+    output: str | Path | None = None,
 ) -> dict[str, float]:
-    """Score a trained task on a part of a folder of data; `task` is the folder of a task of your own."""
-    return load_task(model, device, task_named(task) if task else None).evaluate(data, part)
+    """Score a trained task on a part of a folder of data; `task` is the folder of a task of your own.
+
+    `output` is a new file for the predictions, in the public format of the task.
+    """
+    return load_task(model, device, task_named(task) if task else None).evaluate(data, part, output)
+
+
+def evaluate_predictions(task: str, gold: str | Path, predictions: str | Path) -> dict[str, float]:
+    """Score a file of predictions, of any system, against a gold file; both have the public format of the task."""
+    found = task_named(task)
+    format = prediction_format(found)
+    examples = format.read_gold(Path(gold))
+    if not examples:
+        raise DataError(f"{gold}: contains no example; expected gold answers to score against")
+    predicted = format.read_predictions(Path(predictions), examples)
+    return found.score([example.gold for example in examples], predicted)
 
 
 def predict(

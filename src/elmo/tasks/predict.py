@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
+from elmo.files import refuse_existing
 from elmo.tasks import folder
 from elmo.tasks.batches import answers
 from elmo.tasks.examples import Example
 from elmo.tasks.folder import TrainedTask
-from elmo.tasks.task import Task
+from elmo.tasks.task import Task, prediction_format
 from elmo.text.batches import consecutive
+from elmo.text.writer import text_output
 
 BATCH_SIZE = 64
 BUFFER_SIZE = 16 * BATCH_SIZE  # examples that are read before they are sorted by length and answered
@@ -51,12 +53,18 @@ class Predictor:
             for example, answer in zip(some, self._predict(some), strict=True):
                 yield self.task.to_json(example, answer)
 
-    def evaluate(self, data: str | Path, part: str = "test") -> dict[str, float]:
-        """Score the model on a part of a folder of data."""
+    def evaluate(self, data: str | Path, part: str = "test", output: str | Path | None = None) -> dict[str, float]:
+        """Score the model on a part of a folder of data; write its predictions to `output` in the public format."""
+        if output is not None:
+            format = prediction_format(self.task)
+            refuse_existing(Path(output))  # before anything is computed
         splits = self.task.read(Path(data))
         if not splits.get(part):
             raise DataError(f"{data}: no {part} part; expected {' or '.join(splits)}")
         predicted = [answer for some in consecutive(splits[part], BUFFER_SIZE) for answer in self._predict(some)]
+        if output is not None:
+            with text_output(output) as file:
+                format.write_predictions(file, splits[part], predicted)
         return self.task.score([example.gold for example in splits[part]], predicted)
 
     def _predict(self, examples: Sequence[Example]) -> list[Any]:

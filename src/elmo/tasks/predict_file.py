@@ -24,16 +24,19 @@ def predict_file(
     """Answer every line of a file, and write one JSON object per line: {"line": N, …}. Return the number of lines.
 
     Line N of the output is the answer to line N of the input; a blank line gives {"line": N, "blank": true}. A line is
-    raw text, or with `jsonl` (by default if the name ends in .jsonl or .json) a JSON value that the task parses. The
-    input may be compressed; "-" is standard input. `output` must not exist; None or "-" is standard output. `progress`
-    is called with the number of lines answered so far, and the number of bytes of the input up to there.
+    raw text, or with `jsonl` (by default if the name ends in .jsonl or .json) a JSON value that the task parses. A task
+    about documents reads raw text as one document, and gives one answer. The input may be compressed; "-" is standard
+    input. `output` must not exist; None or "-" is standard output. `progress` is called with the number of lines
+    answered so far, and the number of bytes of the input up to there.
     """
     lines = Lines(input)
     if jsonl is None:
         jsonl = bool({".jsonl", ".json"} & set(Path(input).suffixes[-2:]))
     done = 0
+    one_item = predictor.task.unit == "file" and not jsonl
+    answers = _document(predictor, lines) if one_item else _answers(predictor, lines, jsonl)
     with text_output(output) as file:
-        for number, position, answer in _answers(predictor, lines, jsonl):
+        for number, position, answer in answers:
             file.write(json.dumps({"line": number, **answer}, ensure_ascii=False) + "\n")
             done = number
             if progress is not None:
@@ -62,6 +65,16 @@ def _answers(predictor: Predictor, lines: Lines, as_json: bool) -> Iterator[tupl
         number, position, _ = waiting.popleft()
         yield number, position, answer
     yield from blanks()
+
+
+def _document(predictor: Predictor, lines: Lines) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """Yield the answer to the text of all lines, in the form of an answer to line 1."""
+    text = "\n".join(line for _, line in lines)
+    if not text.strip():
+        yield 1, lines.position, {"blank": True}
+        return
+    for answer in predictor.answers([_parsed(predictor, lines, 1, text, as_json=False)]):
+        yield 1, lines.position, answer
 
 
 def _parsed(predictor: Predictor, lines: Lines, number: int, line: str, as_json: bool) -> Example:

@@ -1,4 +1,4 @@
-"""WHAT THE READERS OF TASKS SHARE: finding the files of a data folder, and parsing a sentence to predict from."""
+"""WHAT THE READERS OF TASKS SHARE: the files of a data folder, a sentence to predict from, files of predictions."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +18,22 @@ def files_in(folder: Path, names: Mapping[str, Sequence[str]]) -> dict[str, Path
         expected = ", ".join(name for some in names.values() for name in some)
         raise DataError(f"{folder}: contains no file of the task; expected some of {expected}")
     return {part: path for part, path in found.items() if path is not None}
+
+
+def answers_for(gold: Sequence[Example], predicted: Sequence[Example], path: Path) -> list[Any]:
+    """Return the answers in a file of predictions, after checking that it has the texts of the gold examples."""
+    for number, (wanted, found) in enumerate(zip(gold, predicted, strict=False), start=1):
+        if wanted.texts != found.texts:
+            raise DataError(
+                f"{path}: item {number} is {_beginning(found)!r}; expected {_beginning(wanted)!r}, as in the gold file"
+            )
+    if len(gold) != len(predicted):
+        raise DataError(f"{path}: number of items: {len(predicted)}; expected {len(gold)}, as in the gold file")
+    return [example.gold for example in predicted]
+
+
+def _beginning(example: Example) -> str:
+    return " ".join([token for text in example.texts for token in text][:12])
 
 
 def parse_sentence(item: Any) -> Example:

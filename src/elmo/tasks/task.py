@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any, Literal
 
 from torch import Tensor, nn
 
@@ -45,6 +45,15 @@ class TaskModel(nn.Module, ABC):
 
 
 @dataclass(frozen=True)
+class PredictionFormat:
+    """The public file format in which systems exchange the gold answers and the predictions of a task."""
+
+    read_gold: Callable[[Path], Sequence[Example]]
+    read_predictions: Callable[[Path, Sequence[Example]], list[Any]]  # file, gold examples ─▶ an answer for each
+    write_predictions: Callable[[IO[str], Sequence[Example], Sequence[Any]], None]  # file, examples, answers
+
+
+@dataclass(frozen=True)
 class Task:
     """Everything the trainer and the predictor need to know about a task."""
 
@@ -56,6 +65,15 @@ class Task:
     score: Callable[[Sequence[Any], Sequence[Any]], dict[str, float]]  # gold, predicted; the first chooses the model
     parse: Callable[[Any], Example]  # a line of text, or a JSON value, to predict from
     to_json: Callable[[Example, Any], dict[str, Any]]  # an example and its answer
+    predictions: PredictionFormat | None = None
+    unit: Literal["line", "file"] = "line"  # one item of raw text to predict from
+
+
+def prediction_format(task: Task) -> PredictionFormat:
+    """Return the format of a task's files of predictions, or refuse a task without one."""
+    if task.predictions is None:
+        raise ConfigError(f"task {task.name}: has no format for predictions; its TASK in model.py can give one")
+    return task.predictions
 
 
 def task_named(name: str) -> Task:

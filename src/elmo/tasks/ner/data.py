@@ -7,11 +7,11 @@ understood. In the code an entity is a span.
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from elmo.errors import DataError
 from elmo.tasks.examples import Example, Splits
-from elmo.tasks.reading import files_in
+from elmo.tasks.reading import answers_for, files_in
 from elmo.text.reader import read_lines
 
 PARTS = {
@@ -98,6 +98,27 @@ def tags_of(spans: Sequence[Span], length: int) -> list[str]:
     return tags
 
 
+def _iob2(spans: Sequence[Span], length: int) -> list[str]:
+    tags = ["O"] * length
+    for start, end, kind in spans:
+        tags[start:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1)]
+    return tags
+
+
+def read_predictions(path: Path, gold: Sequence[Example]) -> list[Sequence[Span]]:
+    """Read the entities of a file with the same tokens, and the predicted tag in the last column."""
+    return answers_for(gold, read_file(path), path)
+
+
+def write_predictions(file: IO[str], examples: Sequence[Example], answers: Sequence[Sequence[Span]]) -> None:
+    """Write the columns that conlleval reads: token, gold tag, predicted tag, in IOB2."""
+    for example, spans in zip(examples, answers, strict=True):
+        (tokens,) = example.texts
+        columns = zip(tokens, _iob2(example.gold, len(tokens)), _iob2(spans, len(tokens)), strict=True)
+        file.writelines(f"{' '.join(row)}\n" for row in columns)
+        file.write("\n")
+
+
 def labels(examples: Sequence[Example]) -> list[str]:
     """Return O, and four tags for every type of entity."""
     types = sorted({span.type for example in examples for span in example.gold})
@@ -115,8 +136,6 @@ def legal(before: str | None, after: str | None) -> bool:
 def to_json(example: Example, spans: Sequence[Span]) -> dict[str, Any]:
     """Return the tokens, their IOB2 tags, and the entities."""
     (tokens,) = example.texts
-    tags = ["O"] * len(tokens)
-    for start, end, kind in spans:
-        tags[start:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1)]
+    tags = _iob2(spans, len(tokens))
     entities = [{"type": kind, "start": a, "end": b, "text": " ".join(tokens[a:b])} for a, b, kind in spans]
     return {"tokens": list(tokens), "tags": tags, "entities": entities}

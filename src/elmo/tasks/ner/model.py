@@ -15,7 +15,7 @@ from elmo.tasks.layers.encoder import BiLSTM
 from elmo.tasks.ner import data, metric
 from elmo.tasks.ner.data import Span, spans_of, tags_of
 from elmo.tasks.reading import parse_sentence
-from elmo.tasks.task import Task, TaskModel
+from elmo.tasks.task import PredictionFormat, Task, TaskModel
 from elmo.tasks.train_config import TrainConfig
 
 
@@ -64,4 +64,5 @@ class Tagger(TaskModel):
         return self.scores(self.inputs.at_output(self.dropout(hidden), x.layers)), x.mask
 
 
-TASK = Task("ner", NerConfig, data.read, data.labels, Tagger, metric.score, parse_sentence, data.to_json)
+FORMAT = PredictionFormat(data.read_file, data.read_predictions, data.write_predictions)
+TASK = Task("ner", NerConfig, data.read, data.labels, Tagger, metric.score, parse_sentence, data.to_json, FORMAT)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from elmo.config import CheckedConfig, PositiveInt, Probability
 from elmo.model.device import to_device
+from elmo.tasks.accuracy import label_lines
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
 from elmo.tasks.layers.encoder import BiLSTM, Packed, VariationalDropout, masked_softmax
@@ -114,4 +115,5 @@ def _linear(input_dim: int, output_dim: int) -> nn.Linear:
     return layer
 
 
-TASK = Task("snli", SnliConfig, data.read, data.labels, Esim, metric.score, data.parse, data.to_json)
+FORMAT = label_lines(data.read_file, data.LABELS)
+TASK = Task("snli", SnliConfig, data.read, data.labels, Esim, metric.score, data.parse, data.to_json, FORMAT)

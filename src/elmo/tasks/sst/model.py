@@ -7,6 +7,7 @@ the paper; without it a sentence never depends on the other sentences of its bat
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from elmo.config import Bounds, CheckedConfig, PositiveInt, Probability
 from elmo.model.device import to_device
+from elmo.tasks.accuracy import label_lines
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
 from elmo.tasks.layers.encoder import BiLSTM, masked_softmax
@@ -124,4 +126,5 @@ class Maxout(nn.Module):
         return values.view(len(x), -1, self.pool).amax(dim=2)
 
 
-TASK = Task("sst", SstConfig, data.read, data.labels, BCN, metric.score, parse_sentence, data.to_json)
+FORMAT = label_lines(partial(data.read_file, phrases=False), tuple(data.NAMES))
+TASK = Task("sst", SstConfig, data.read, data.labels, BCN, metric.score, parse_sentence, data.to_json, FORMAT)
