@@ -20,15 +20,16 @@ from elmo.tasks.layers.encoder import BiGRU, VariationalDropout
 from elmo.tasks.squad import data, metric
 from elmo.tasks.squad.attention import BiAttention, SelfAttention
 from elmo.tasks.squad.data import Questions
+from elmo.tasks.squad.predictions import read_predictions, write_predictions
 from elmo.tasks.squad.spans import answer, best_spans, gold_places
-from elmo.tasks.task import Task, TaskModel
+from elmo.tasks.task import PredictionFormat, Task, TaskModel
 from elmo.tasks.train_config import TrainConfig
 from elmo.text.tokens import Tokens
 
 Row = tuple[Tokens, Tokens]
 """A question, and a window of its paragraph."""
 
-CELLS = 1 << 24  # the most pairs of tokens, R · P · P, that are compared at once while answering: 64 MiB in float32
+CELLS = 1 << 23  # the most pairs of tokens, R · P · P, that are compared at once while answering: 32 MiB in float32
 
 
 @dataclass(frozen=True)
@@ -144,4 +145,5 @@ def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
         yield rows[first:]
 
 
-TASK = Task("squad", SquadConfig, data.read, data.labels, Reader, metric.score, data.parse, data.to_json)
+FORMAT = PredictionFormat(data.read_file, read_predictions, write_predictions)
+TASK = Task("squad", SquadConfig, data.read, data.labels, Reader, metric.score, data.parse, data.to_json, FORMAT)
