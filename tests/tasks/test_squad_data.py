@@ -171,7 +171,7 @@ def test_a_question_without_an_answer_in_range_is_scored_but_not_trained_on(
     path = write_squad(tmp_path / "train.json", lost, article(PARAGRAPHS[2:], "dev"))
     splits = data.read(tmp_path)
     assert [vars(question)["id"] for question in splits["train"]] == ["lost-0-2"]
-    assert caplog.messages == [f"{path}: 2 questions are not trained on: no answer is where answer_start says"]
+    assert caplog.messages == [f"{path}: 2 questions not trained on: no answer at its answer_start"]
     found = data.read_file(path)
     assert [question.gold.spans for question in found[:3]] == [(), (), ((10, 12),)]
     assert metric.score([question.gold for question in found[:1]], [Answer("1712")]) == {"f1": 100.0, "em": 100.0}
@@ -184,7 +184,7 @@ def test_questions_without_any_answer_are_skipped(tmp_path: Path, caplog: pytest
     path = write_squad(tmp_path / "dev.json", some)
     with caplog.at_level(logging.WARNING, "elmo"):
         assert [vars(question)["id"] for question in data.read_file(path)] == ["two-0-0", "two-0-2"]
-    assert caplog.messages == [f"{path}: skipped 1 questions without an answer, kept 2"]
+    assert caplog.messages == [f"{path}: skipped 1 question without an answer, kept 2"]
 
 
 def test_an_empty_paragraph_and_a_blank_question_are_read(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_missing_prediction_counts_as_wrong_and_others_do_not_count(
     assert read == [None] * 6 + [Answer("rain"), None]
     assert caplog.messages == [
         f"{path}: no answer to 7 of 8 questions, which count as wrong",
-        f"{path}: ignored 1 answers to other questions",
+        f"{path}: ignored 1 answer to other questions",
     ]
     assert metric.score([question.gold for question in eight()], read) == {"f1": 12.5, "em": 12.5}
 

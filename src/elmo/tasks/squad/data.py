@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from elmo.errors import DataError
+from elmo.messages import counted
 from elmo.tasks.examples import Example, GroupedExamples, Splits
 from elmo.tasks.reading import files_in
 from elmo.tasks.squad.paragraph import Paragraph, Span
@@ -116,7 +117,7 @@ def _learnable(articles: list[Article], path: Path) -> GroupedExamples:
     learnable = [[question for question in some if question.gold.spans] for some in paragraphs]
     skipped = sum(map(len, paragraphs)) - sum(map(len, learnable))
     if skipped:
-        log.warning("%s: %d questions are not trained on: no answer is where answer_start says", path, skipped)
+        log.warning("%s: %s not trained on: no answer at its answer_start", path, counted(skipped, "question"))
     return GroupedExamples(some for some in learnable if some)
 
 
@@ -140,7 +141,8 @@ def read_articles(path: Path) -> list[Article]:
             skipped += len(found) - len(answered)
             articles[-1].append(answered)
     if skipped:
-        log.warning("%s: skipped %d questions without an answer, kept %d", path, skipped, len(ids) - skipped)
+        kept = len(ids) - skipped
+        log.warning("%s: skipped %s without an answer, kept %d", path, counted(skipped, "question"), kept)
     return articles
 
 

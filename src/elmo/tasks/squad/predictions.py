@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO
 
 from elmo.errors import DataError
+from elmo.messages import counted
 from elmo.tasks.examples import Example
 from elmo.tasks.squad.data import Answer, read_json
 
@@ -34,7 +35,7 @@ def read_predictions(path: Path, examples: Sequence[Example]) -> list[Answer | N
     if missing:
         log.warning("%s: no answer to %d of %d questions, which count as wrong", path, missing, len(ids))
     if other:
-        log.warning("%s: ignored %d answers to other questions", path, other)
+        log.warning("%s: ignored %s to other questions", path, counted(other, "answer"))
     return [Answer(content[id]) if id in content else None for id in ids]
 
 
