@@ -2,8 +2,8 @@
 
     python benchmarks/pretrain_options.py CORPUS [--preset small] [--batch 1024] [--steps 40]
 
-Each row differs from the second one in one option. Memory is the peak that PyTorch reserved, and the estimate from before
-the first step.
+Each row differs from the second one in one option. Memory is the peak that PyTorch reserved, beside the
+estimate that was made before the first step.
 """
 
 import argparse
