@@ -19,13 +19,7 @@ from elmo.errors import ConfigError
 from elmo.tasks.examples import Example, Splits
 from elmo.tasks.inputs import Inputs
 
-TASKS = {
-    "ner": "elmo.tasks.ner.model",
-    "sst": "elmo.tasks.sst.model",
-    "snli": "elmo.tasks.snli.model",
-    "srl": "elmo.tasks.srl.model",
-    "coref": "elmo.tasks.coref.model",
-}
+TASKS = {name: f"elmo.tasks.{name}.model" for name in ("squad", "snli", "srl", "coref", "ner", "sst")}
 
 
 class TaskModel(nn.Module, ABC):
