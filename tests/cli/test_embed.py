@@ -23,6 +23,7 @@ from sacremoses import MosesTokenizer
 import elmo as library
 from elmo.embed import store
 from elmo.embed.embed_file import embed_file
+from elmo.messages import counted
 from elmo.weights.folder import write
 from embedders import (
     DIM,
@@ -183,7 +184,7 @@ def test_nothing_and_blank_lines_are_no_sentences_and_empty_ones(
     arrays, sentences = written(ended, output)
     assert [array.shape for array in arrays] == [(N_LAYERS, 0, DIM)] * len(text)
     assert sentences == ({"": "0"} if text else {})
-    assert ended.err == f"{output}: {len(text)} sentences, 0 tokens\n"
+    assert ended.err == f"{output}: {counted(len(text), 'sentence')}, 0 tokens\n"
 
 
 def test_only_a_line_feed_ends_a_line(model: Path, tmp_path: Path) -> None:
@@ -858,7 +859,7 @@ def test_a_full_disk_tells_what_to_do_and_that_helps(
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         ended = embed(output, model)
-    assert_refused(ended, "the disk is full; nothing was put in its place. Make room first. ", "; use --resume")
+    assert_refused(ended, "the disk is full; nothing was written. Free some space first. ", "; use --resume")
     assert not output.exists()
     again = embed(output, model, "--resume")
     assert again.code == 0, again.err
@@ -881,4 +882,4 @@ def test_a_disk_that_is_really_full_is_one_line(form: str, size: str, full: str,
     text.write_text("".join(" ".join(f"w{line * 10 + k}" for k in range(10)) + "\n" for line in range(210)))
     ended = on_a_disk_of(size, disk, "embed", text, disk / f"out.{form}", "-m", model, "--tokenized")
     assert set(ended.out.split()) <= {f"out.{form}.part"}
-    assert_refused(ended._replace(out=""), f"{disk / full}: the disk is full; nothing was put in its place.")
+    assert_refused(ended._replace(out=""), f"{disk / full}: the disk is full; nothing was written.")

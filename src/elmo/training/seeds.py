@@ -1,4 +1,4 @@
-"""ONE CONFIG, SEVERAL SEEDS: one process per seed, some in parallel, and a report of their scores.
+"""ONE CONFIG, SEVERAL SEEDS: one process per seed, several at a time, and a report of their scores.
 
 OUT/seed-0/ …      a run like any other; OUT/seed-0/log.txt contains what its process printed
 OUT/report.json    the scores of each seed, their mean and standard deviation
@@ -19,7 +19,7 @@ from typing import Any
 
 from elmo.errors import DataError, ElmoError
 from elmo.files import locked, replacing, write_error
-from elmo.training.processes import behave_as_child
+from elmo.training.processes import behave_as_child, cores
 from elmo.training.run import RECORD, Request, Run
 
 REPORT, LOG = "report.json", "log.txt"
@@ -50,7 +50,7 @@ def train_seeds(
         while (waiting or running) and not stop.is_set():
             while waiting and len(running) < jobs:
                 seed = waiting.pop(0)
-                running[seed] = _start(train, seed, out / f"seed-{seed}", threads or _share(jobs))
+                running[seed] = _start(train, seed, out / f"seed-{seed}", threads or _threads_each(jobs))
             time.sleep(0.2)
             for seed, process in list(running.items()):
                 if process.exitcode is not None:
@@ -85,15 +85,15 @@ def write_report(out: Path, seeds: Sequence[int]) -> dict[str, Any]:
     runs = {seed: Run(out / f"seed-{seed}").record["scores"] for seed in seeds}
     found: dict[str, dict[str, dict[str, float]]] = {}
     for part, scores in runs[seeds[0]].items():
-        found[part] = {name: spread([run[part].get(name, 0.0) for run in runs.values()]) for name in scores}
+        found[part] = {name: mean_and_sd([run[part].get(name, 0.0) for run in runs.values()]) for name in scores}
     logs = [Run(out / f"seed-{seed}").metrics() for seed in seeds]
     seconds = [sum(line["train_seconds"] + line["dev_seconds"] for line in log) for log in logs]
     report = {
         "seeds": list(seeds),
         "scores": found,
         "each": {str(seed): scores for seed, scores in runs.items()},
-        "epochs": spread([len(log) for log in logs]),
-        "seconds": spread(seconds),
+        "epochs": mean_and_sd([len(log) for log in logs]),
+        "seconds": mean_and_sd(seconds),
         "memory": max((line["memory"] or 0 for log in logs for line in log), default=0),
     }
     with replacing(out / REPORT) as path:
@@ -101,14 +101,14 @@ def write_report(out: Path, seeds: Sequence[int]) -> dict[str, Any]:
     return report
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def mean_and_sd(values: Sequence[float]) -> dict[str, float]:
     """Return mean and standard deviation."""
     return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else 0.0}
 
 
-def _share(jobs: int) -> int | None:
+def _threads_each(jobs: int) -> int | None:
     """Return the number of threads per process, so that all together use every core once."""
-    return None if "OMP_NUM_THREADS" in os.environ else max(1, (os.cpu_count() or 1) // jobs)
+    return None if "OMP_NUM_THREADS" in os.environ else max(1, cores() // jobs)
 
 
 def _start(train: Train, seed: int, folder: Path, threads: int | None) -> BaseProcess:
@@ -117,12 +117,12 @@ def _start(train: Train, seed: int, folder: Path, threads: int | None) -> BasePr
     except OSError as error:
         raise write_error(folder, error) from None
     # Not forked: threads may be running here, for example those of a progress bar.
-    process = get_context("spawn").Process(target=_work, args=(train, seed, folder, threads), name=f"seed {seed}")
+    process = get_context("spawn").Process(target=_train_seed, args=(train, seed, folder, threads), name=f"seed {seed}")
     process.start()
     return process
 
 
-def _work(train: Train, seed: int, folder: Path, threads: int | None) -> None:
+def _train_seed(train: Train, seed: int, folder: Path, threads: int | None) -> None:
     """Train one seed in its own process; everything that it prints goes to its log."""
     behave_as_child()
     stop = threading.Event()
