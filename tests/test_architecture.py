@@ -22,9 +22,10 @@ ALLOWED = {
     "embed": {"errors", "files", "messages", "packaged", "text", "model", "weights"},
     "pretrain": {"errors", "files", "messages", "config", "training", "text", "model", "weights"},
     "tasks": {"errors", "messages", "files", "config", "packaged", "training", "text", "model", "weights", "embed"},
+    "integrations": {"errors", "files", "packaged", "text", "model", "weights", "embed"},
     "cli": {
         "errors", "messages", "packaged", "progress", "text", "model", "weights", "embed", "training", "pretrain",
-        "tasks", "recipes",
+        "tasks", "recipes", "integrations",
     },
     "__init__": {"errors", "model", "embed", "tasks"},
     "__main__": {"cli"},
