@@ -1,7 +1,6 @@
 """`elmo evaluate`: a trained task and data ─▶ its scores."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +8,9 @@ import typer
 from elmo.cli.arguments import DeviceOption, ThreadsOption, use_threads
 from elmo.cli.train import DataArgument
 
-TrainedArgument = Annotated[Path, typer.Argument(help="The folder of a trained task: RUN/model.")]
+TrainedArgument = Annotated[
+    str, typer.Argument(help="The folder of a trained task, RUN/model, or the name of an installed one.")
+]
 TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of your own task.")]
 
 
