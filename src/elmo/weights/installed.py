@@ -104,7 +104,8 @@ def _folder_of(name: str, package: str) -> Path:
     try:
         spec = find_spec(package)
     except Exception as error:  # of a package around it, which is imported
-        raise WeightsError(f"{name}: the package {package} cannot be found ({error}). Install it again") from error
+        what = " ".join(str(error).split())
+        raise WeightsError(f"{name}: the package {package} cannot be found ({what}). Install it again") from error
     for place in (spec.submodule_search_locations or ()) if spec is not None else ():
         if (Path(place) / CONFIG).is_file():
             return Path(place)
