@@ -1,11 +1,12 @@
 """The figures of a model's card: perplexity beside counts of the same text, and what rounding the weights changes.
 
-    python experiments/model_card.py FOLDER FULL CORPUS TEST WIKITEXT [--card README.md]
+    python experiments/model_card.py FOLDER FULL CORPUS TEST WIKITEXT [--beside english] [--card README.md]
 
 FOLDER is the model as it is shipped, FULL as it was trained; CORPUS the text it was trained on, as `elmo prepare` left
 it; TEST raw text of the same kind, a sentence a line; WIKITEXT a file of WikiText-2 as published. There a line is a
 paragraph or a heading, its words in the form of Moses: `@-@` inside a word becomes the hyphen it was, and a paragraph
-its sentences. Every model is asked for the same tokens; the unknown words count as `<UNK>`.
+its sentences. Every model is asked for the same tokens; the unknown words count as `<UNK>`. `--beside` names other
+models of the same vocabulary for the table of perplexities.
 
 With `--card`, the tables are also put into a card, in the place of what is between `<!-- perplexity -->` and the next
 `<!-- end -->`, and between `<!-- rounding -->` and the next `<!-- end -->`.
@@ -47,7 +48,7 @@ def score(model: Pretrained, text: Corpus) -> Perplexity:
     return perplexity(model.bilm, model.vocabulary, text, text.train)
 
 
-def perplexities(folders: list[Path], corpus: Path, test: Path, wikitext_file: Path) -> list[str]:
+def perplexities(models: dict[str, Pretrained], corpus: Path, test: Path, wikitext_file: Path) -> list[str]:
     """For each text a table of the counted models and the biLMs."""
     prepared = Corpus.open(corpus)
     rows: list[str] = []
@@ -60,17 +61,16 @@ def perplexities(folders: list[Path], corpus: Path, test: Path, wikitext_file: P
         }
         size, train, _ = trigram.read(corpus)
         counts, _ = trigram.perplexities(size, train, [rows_of(text, prepared) for text in texts.values()])
-        models = {rounding.dtype_of(path): source.read(path, softmax=True) for path in folders}
         for (name, text), counted in zip(texts.items(), counts, strict=True):
-            found = {dtype: score(model, text) for dtype, model in models.items()}
+            found = {label: score(model, text) for label, model in models.items()}
             facts = next(iter(found.values()))
             rows.append(f"{name}: {facts.tokens:,} predictions in each direction, {facts.unknown:.2%} unknown\n")
             rows.append("| | forward | backward | mean |\n|---|---|---|---|")
             for model, row in counted.items():
                 forward, backward = row["forward"], row["backward"]
                 rows.append(f"| {model} | {forward:.2f} | {backward:.2f} | {(forward + backward) / 2:.2f} |")
-            for dtype, value in found.items():
-                rows.append(f"| biLM, {dtype} | {value.forward:.2f} | {value.backward:.2f} | {value.mean:.2f} |")
+            for label, value in found.items():
+                rows.append(f"| {label} | {value.forward:.2f} | {value.backward:.2f} | {value.mean:.2f} |")
             rows.append("")
     return rows[:-1]
 
@@ -88,15 +88,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("folder", "full", "corpus", "test", "wikitext"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("--beside", nargs="+", default=[])
     parser.add_argument("--card", type=Path)
     arguments = parser.parse_args()
-    folders = [arguments.folder, arguments.full]
+    shipped, trained = map(rounding.dtype_of, (arguments.folder, arguments.full))
     lines = arguments.test.read_text(encoding="utf-8").splitlines()[:SENTENCES]
-    names = " against ".join(map(rounding.dtype_of, folders))
+    models = {
+        **{name: source.read(name, softmax=True) for name in arguments.beside},
+        f"this model, as trained ({trained})": source.read(arguments.full, softmax=True),
+        f"this model ({shipped})": source.read(arguments.folder, softmax=True),
+    }
     sections = {
-        "perplexity": perplexities(folders, arguments.corpus, arguments.test, arguments.wikitext),
+        "perplexity": perplexities(models, arguments.corpus, arguments.test, arguments.wikitext),
         "rounding": [
-            f"{names}, {SENTENCES:,} sentences of {arguments.test.name}:\n",
+            f"{shipped} against {trained}, {len(lines):,} sentences of {arguments.test.name}:\n",
             *rounding.differences(arguments.folder, arguments.full, lines),
         ],
     }

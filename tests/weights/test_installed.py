@@ -174,6 +174,7 @@ def test_what_is_installed_is_listed(site: Path, model: Path, card: str | None, 
     assert lines[0] == "Models, for elmo.load(NAME) and --model NAME:"
     (line,) = [line for line in lines if line.startswith("  tiny ")]
     assert line.split(maxsplit=1)[1] == f"{size:.1f} MB  {shown}".strip()
+    assert line.index(" MB") == next(other for other in lines if "  english " in other).index(" MB")
     (line,) = [line for line in lines if line.startswith("  english ")]
     assert line.endswith(" MB  en  a small English ELMo (the default)")
     assert not any("task" in line for line in lines)

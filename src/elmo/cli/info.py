@@ -59,7 +59,7 @@ def _list_installed() -> None:
         width = max(len(row.name) for row in rows)
         for row in rows:
             description = f"{row.description or ''}{' (the default)' if row.name == DEFAULT else ''}"
-            facts = (f"{row.size / 1e6:,.1f} MB", row.languages, description) if row.folder else (row.problem,)
+            facts = (f"{row.size / 1e6:>7,.1f} MB", row.languages, description) if row.folder else (row.problem,)
             print(f"  {row.name:<{width}}  {'  '.join(fact for fact in facts if fact)}")
 
 
