@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 def info(
     model: Annotated[str | None, typer.Argument(help=f"{MODEL} By default, the installed models are listed.")] = None,
 ) -> None:
-    """List the installed models, or print a model's architecture, parameters, layers and files.
+    """Describe a model, or list the installed models.
+
+    Of a model: its architecture, layers, number of parameters, the types in which they are stored, and its files.
 
     \b
     Examples:
