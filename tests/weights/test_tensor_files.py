@@ -173,7 +173,7 @@ def test_a_tensor_that_is_in_another_shard_than_the_index_says(sharded: Path) ->
 def test_values_that_no_model_has(tmp_path: Path, value: float) -> None:
     path = tmp_path / "model.safetensors"
     save_file({**TENSORS, "c": TENSORS["c"].index_fill(0, torch.tensor([500]), value)}, path)
-    assert_refused(path, f"{path}: 'c' holds NaN or infinity; the weights are damaged")
+    assert_refused(path, f"{path}: 'c' contains NaN or infinity; the weights are damaged")
 
 
 # A model in int8

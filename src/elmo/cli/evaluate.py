@@ -17,7 +17,7 @@ TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of yo
 
 def evaluate(
     model: Annotated[
-        str, typer.Argument(help="The folder of a trained task: RUN/model; with --predictions the name of a task.")
+        str, typer.Argument(help="The folder of a trained task, RUN/model, or its name; with --predictions, a task.")
     ],
     data: Annotated[
         Path, typer.Argument(help="A folder with the task's data files; with --predictions a file of gold answers.")
