@@ -114,11 +114,12 @@ def test_our_folder_keeps_everything(tmp_path: Path) -> None:
     for state in ("fresh", "warm"):
         for a, b in zip(one.embed(TEXT, state=state), two.embed(TEXT, state=state), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-6)
-    done = run_line(f"elmo convert {tmp_path / 'ours'} {tmp_path / 'half'} --float16")
-    assert done.code == 0, done.err
-    half = elmo.load(tmp_path / "half", device="cpu")
-    for a, b in zip(one.embed(TEXT), half.embed(TEXT), strict=True):
-        np.testing.assert_allclose(a, b, atol=2e-2)
+    for option, tolerance in (("--float16", 2e-2), ("--int8", 0.2)):
+        done = run_line(f"elmo convert {tmp_path / 'ours'} {tmp_path / option} {option}")
+        assert done.code == 0, done.err
+        rounded = elmo.load(tmp_path / option, device="cpu")
+        for a, b in zip(one.embed(TEXT), rounded.embed(TEXT), strict=True):
+            np.testing.assert_allclose(a, b, atol=tolerance)
     info = run_line(f"elmo info {tmp_path / 'ours'}")
     assert "a table of 7 words of 3, an alphabet of 17 code points, 10 characters of 5" in info.out
 

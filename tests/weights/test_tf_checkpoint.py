@@ -172,6 +172,14 @@ def test_conversion_keeps_the_softmax(tmp_path: Path) -> None:
     assert converted.vocabulary is not None and converted.vocabulary.words == WORDS
 
 
+def test_facts_about_it(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run")
+    for name in (run, run / "model.ckpt-1250"):
+        done = run_line(f"elmo info {name}")
+        assert done.code == 0, done.err
+        assert "model.ckpt-1250.index" in done.out and "options.json" in done.out
+
+
 def test_without_its_vocabulary_it_is_read_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "elmo"):
         model = source.read(run_of(tmp_path / "run"), softmax=True)
