@@ -159,7 +159,7 @@ def refusal(path: Path) -> str:
 
 def test_an_archive_of_allennlp_without_the_files(tmp_path: Path) -> None:
     path = tar_of(tmp_path / "model.tar.gz", {"config.json": b"{}", "weights.th": b""})
-    assert re.search(r"without the files of a biLM \(fta/….weight_file\); load those that its config.json", refusal(path))
+    assert re.search(r"without the files of a biLM \(fta/….weight_file\); load those", refusal(path))
 
 
 def test_two_bilms_in_one_archive(tmp_path: Path) -> None:
