@@ -2,8 +2,8 @@
 
     python benchmarks/onnx_speed.py TEXT [--presets small original] [--threads 1] [--rounds 3] [--tokens 4000]
 
-Both get the same: the token encoder the distinct words of the text, the LSTMs sentences of similar length, in batches of
-1, 8, 32 and 128. Weights are random. Median of the rounds, in each of which both run one after the other;
+Both get the same: the token encoder the distinct words of the text, the LSTMs sentences of similar length, in batches
+of 1, 8, 32 and 128. Weights are random. Median of the rounds, in each of which both run one after the other;
 and the largest difference between the two.
 """
 
