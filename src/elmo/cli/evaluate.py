@@ -9,13 +9,15 @@ import typer
 from elmo.cli.arguments import DeviceOption, ThreadsOption, use_threads
 from elmo.errors import ConfigError
 
-TrainedArgument = Annotated[Path, typer.Argument(help="The folder of a trained task: RUN/model.")]
+TrainedArgument = Annotated[
+    str, typer.Argument(help="The folder of a trained task, RUN/model, or the name of an installed one.")
+]
 TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of your own task.")]
 
 
 def evaluate(
     model: Annotated[
-        str, typer.Argument(help="The folder of a trained task: RUN/model; with --predictions the name of a task.")
+        str, typer.Argument(help="The folder of a trained task, RUN/model, or its name; with --predictions, a task.")
     ],
     data: Annotated[
         Path, typer.Argument(help="A folder with the task's data files; with --predictions a file of gold answers.")

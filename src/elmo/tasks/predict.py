@@ -1,4 +1,4 @@
-"""A TRAINED TASK IN USE: `elmo.load_task(folder).predict(["…"])`."""
+"""A TRAINED TASK IN USE: `elmo.load_task(folder_or_name).predict(["…"])`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -89,6 +89,6 @@ def _buffers(examples: Iterable[Example]) -> Iterator[list[Example]]:
         yield buffer
 
 
-def load_task(path: str | Path, device: str = "auto", task: Task | None = None) -> Predictor:
-    """Load a trained task; `task` is needed if it is one of your own."""
-    return Predictor(folder.load(Path(path), device, task))
+def load_task(model: str | Path, device: str = "auto", task: Task | None = None) -> Predictor:
+    """Load a trained task: a folder, or the name of an installed one; `task` is needed if it is one of your own."""
+    return Predictor(folder.load(model, device, task))
