@@ -117,7 +117,8 @@ def _learnable(articles: list[Article], path: Path) -> GroupedExamples:
     learnable = [[question for question in some if question.gold.spans] for some in paragraphs]
     skipped = sum(map(len, paragraphs)) - sum(map(len, learnable))
     if skipped:
-        log.warning("%s: %s not trained on: no answer at its answer_start", path, counted(skipped, "question"))
+        why = "the answer is not at its answer_start, or longer than a window"
+        log.warning("%s: %s not trained on: %s", path, counted(skipped, "question"), why)
     return GroupedExamples(some for some in learnable if some)
 
 
