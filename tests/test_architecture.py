@@ -22,9 +22,10 @@ ALLOWED = {
     "embed": {"errors", "files", "messages", "packaged", "text", "model", "weights"},
     "pretrain": {"errors", "files", "messages", "config", "training", "text", "model", "weights"},
     "tasks": {"errors", "messages", "files", "config", "packaged", "training", "text", "model", "weights", "embed"},
+    "integrations": {"errors", "files", "packaged", "text", "model", "weights", "embed"},
     "cli": {
         "errors", "messages", "packaged", "progress", "text", "model", "weights", "embed", "training", "pretrain",
-        "tasks", "recipes",
+        "tasks", "recipes", "integrations",
     },
     "__init__": {"errors", "model", "embed", "tasks"},
     "__main__": {"cli"},
@@ -73,9 +74,12 @@ def test_model_opens_no_files() -> None:
         assert "open(" not in source and "pathlib" not in source and "h5py" not in source, path
 
 
-def test_nothing_unpickles() -> None:
+def test_nothing_unpickles_but_the_restricted_reader_of_tensors() -> None:
     for path in PACKAGE.rglob("*.py"):
         source = path.read_text(encoding="utf-8")
+        if path.name == "many_langs.py":  # files that exist as pickles only; PyTorch reads tensors from them, no more
+            assert source.count("torch.load(") == source.count(", weights_only=True)") == 1
+            source = source.replace("torch.load(", "")
         assert "torch.load(" not in source and "import pickle" not in source and "pickle.load" not in source, path
 
 
