@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from elmo import __version__
+from elmo.cli.analyse import analyse
 from elmo.cli.check import check
 from elmo.cli.convert import convert
 from elmo.cli.embed import embed
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 for verb in (
     embed, info, convert, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict, check,
+    analyse,
 ):  # fmt: skip
     app.command(cls=Command)(verb)
 
