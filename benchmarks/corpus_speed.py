@@ -1,9 +1,9 @@
-"""Does the data keep up? `elmo prepare`, and the batches that training reads, in tokens/s and memory.
+"""Speed and memory of `elmo prepare`, and of preparing the batches that training reads.
 
     python benchmarks/corpus_speed.py TEXT CORPUS [--jobs 2] [--tokenizer moses]
 
-TEXT is prepared into a temporary folder and forgotten; CORPUS is a prepared one, whose batches are made as training
-asks for them: two independent directions, distinct words and their characters, 8,192 negatives each.
+TEXT is prepared into a temporary folder. CORPUS is a prepared corpus, whose batches are made as for training: two
+independent directions, distinct words and their characters, 8,192 negatives in each direction.
 """
 
 import argparse
@@ -21,7 +21,7 @@ STEPS = 400
 
 
 def batches(corpus: Corpus, size: int) -> float:
-    """Tokens/s of the batches alone, one thread, nobody waiting."""
+    """Return the tokens/s of preparing batches, in one thread."""
     streams = Streams(corpus, size, 20)
     made = Batches(corpus, streams, corpus.vocabulary, max_characters=50, negatives=8192)
     steps = min(STEPS, int(streams.windows_per_epoch))
@@ -44,7 +44,7 @@ def main() -> None:
             out = Path(folder) / f"corpus-{jobs}"
             counts = prepare(arguments.text, out, tokenizer=arguments.tokenizer, jobs=jobs)["counts"]
             speed = counts["tokens"] / (time.perf_counter() - start)
-            here = f", {counts['tokens'] / (time.process_time() - cpu):,.0f} a CPU second" if jobs == 1 else ""
+            here = f", {counts['tokens'] / (time.process_time() - cpu):,.0f} per CPU second" if jobs == 1 else ""
             print(f"prepare, {jobs} jobs: {counts['tokens']:,} tokens, {speed:,.0f} tokens/s{here}")
     corpus = Corpus.open(arguments.corpus)
     for size in (128, 512, 2048):

@@ -2,8 +2,8 @@
 
     python benchmarks/embed_gpu.py TEXT [--sizes small original] [--batch-tokens 16384 65536 262144]
 
-Weights are random. Every figure is the best of three passes over TEXT (one raw sentence per line), word cache warm,
-all layers brought back to the CPU as float32; "top" brings back one layer as float16.
+Weights are random. Every figure is the best of three passes over TEXT (one raw sentence per line), with all words in
+the cache. All layers are copied to the CPU as float32; with "top" one layer, as float16.
 """
 
 import argparse

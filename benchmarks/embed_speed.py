@@ -1,10 +1,10 @@
-"""Embedding speed on a CPU, beside a plain biLM and the bound of the LSTMs' matrix products, in one run.
+"""Embedding speed on a CPU, compared with a plain biLM and with the LSTMs' matrix products alone, in one run.
 
     python benchmarks/embed_speed.py TEXT [--sizes small original] [--simple-elmo PYTHON]
 
-TEXT has one raw sentence per line; 1,000 are drawn so that their mean is about 20 tokens.
+TEXT has one raw sentence per line; 1,000 are drawn so that their mean length is about 20 tokens.
 Weights are random: speed does not depend on them. Every figure is the median of `--rounds` rounds, in each of which
-all contestants run one after the other, so that a busy moment of the machine falls on all of them.
+all implementations run one after the other, so that other load on the machine affects all of them.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from elmo.weights.folder import Pretrained
 
 
 def sentences_of(path: Path, count: int = 1000, mean: float = 20.5) -> list[list[str]]:
-    """Real sentences, long and short; of the longer ones some are left out at random until the mean is about 20."""
+    """Draw real sentences; of the longer ones, leave out some at random until the mean length is about 20."""
     chance = random.Random(0)
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     chosen = [words(line) for line in chance.sample(lines, min(len(lines), 2 * count))]
@@ -54,7 +54,7 @@ def exhaust(items: Iterable[object]) -> None:
 
 
 def in_calls(embedder: Embedder, sentences: list[list[str]], size: int) -> None:
-    """One call per `size` sentences, as a user with batches of that size would."""
+    """Make one call per `size` sentences, as a user with batches of that size does."""
     for k in range(0, len(sentences), size):
         exhaust(embedder.embed(sentences[k : k + size]))
 
@@ -64,7 +64,7 @@ def n_tokens(sentences: list[list[str]]) -> int:
 
 
 def matmul_speed(rows: int, inner: int, columns: int) -> float:
-    """FLOP/s of the product both directions need, the better of one batched and two plain products."""
+    """Return the FLOP/s of the product of both directions: the better of one batched and two plain products."""
     a, b = torch.randn(2, rows, inner), torch.randn(2, inner, columns)
     out = torch.empty(2, rows, columns)
     flops = 2 * 2 * rows * inner * columns
@@ -84,7 +84,7 @@ def matmul_speed(rows: int, inner: int, columns: int) -> float:
 
 
 def bound(config: BiLMConfig, rows: int) -> float:
-    """Tokens/s if nothing but the LSTMs' matrix products took time, at so many rows a step."""
+    """Return the tokens/s if only the LSTMs' matrix products took time, with `rows` rows per step."""
     dim, cell, layers = config.lstm.projection_dim, config.lstm.dim, config.lstm.n_layers
     seconds = 0.0
     for inner, columns, at in ((dim, 4 * cell, max(rows, 512)), (dim, 4 * cell, rows), (cell, dim, rows)):
@@ -93,7 +93,7 @@ def bound(config: BiLMConfig, rows: int) -> float:
 
 
 def mean_rows(sentences: list[list[str]], budget: int = 4096) -> int:
-    """How many sentences are active at a step of the internal batches, on average over tokens."""
+    """Return the mean number of sentences that are active at a step of the internal batches."""
     from elmo.text.batches import by_length
 
     lengths = [len(sentence) for sentence in sentences]
@@ -102,7 +102,7 @@ def mean_rows(sentences: list[list[str]], budget: int = 4096) -> int:
 
 
 def compare(size: str, sentences: list[list[str]], rounds: int, peer: str | None) -> tuple[int, dict[str, list[float]]]:
-    """Rows a step, and tokens/s of every contestant in every round."""
+    """Return the rows per step, and the tokens/s of every implementation in every round."""
     torch.manual_seed(0)
     config = BiLMConfig.preset(size)
     bilm = BiLM(config)
@@ -113,7 +113,7 @@ def compare(size: str, sentences: list[list[str]], rounds: int, peer: str | None
         abs(torch.from_numpy(ours) - theirs).max().item()
         for ours, theirs in zip(embedder.embed(some[:32]), plain.embed(some[:32]), strict=True)
     )
-    assert check < 1e-4, f"the two disagree by {check}"
+    assert check < 1e-4, f"plain and ours differ by {check}"
     half = BiLM(config)
     half.load_state_dict(bilm.state_dict())
     short = Embedder(Pretrained(half), device="cpu", precision="bfloat16")
@@ -147,7 +147,7 @@ def compare(size: str, sentences: list[list[str]], rounds: int, peer: str | None
 
 
 def load_and_memory(size: str, sentences: list[list[str]]) -> dict[str, float]:
-    """Seconds to load the published format, and the peak memory of embedding, each in a process of its own."""
+    """Return the seconds to load the published format, and the peak memory of embedding, in a separate process."""
     with tempfile.TemporaryDirectory() as folder:
         weights, options, text = (Path(folder) / name for name in ("weights.hdf5", "options.json", "text.json"))
         bilm_tf.write(BiLM(BiLMConfig.preset(size)), options, weights)
@@ -169,13 +169,13 @@ def child(weights: str, text: str) -> None:
 
 
 def peak_memory() -> float:
-    """MiB this process ever had in memory."""
+    """Return the peak memory of this process in MiB."""
     peak = memory.peak(torch.device("cpu"))
     return math.nan if peak is None else peak / 2**20
 
 
 def simple_elmo(python: str, size: str, sentences: list[list[str]], batch: int) -> tuple[float, float]:
-    """simple_elmo's tokens/s and seconds to load, in an environment of its own, on the same sentences."""
+    """Return simple_elmo's tokens/s and seconds to load, in its own environment, for the same sentences."""
     with tempfile.TemporaryDirectory() as folder:
         model, text = Path(folder) / "model", Path(folder) / "text.json"
         bilm_tf.write(BiLM(BiLMConfig.preset(size)), model / "options.json", model / "model.hdf5")
@@ -204,11 +204,11 @@ def main() -> None:
     padded = sum(32 * (max(map(len, sentences[k : k + 32])) + 2) for k in range(0, len(sentences) - 31, 32))
     share = padded / n_tokens(sentences[: len(sentences) // 32 * 32])
     print(f"{len(sentences)} sentences, {n_tokens(sentences)} tokens, {distinct} distinct words;")
-    print(f"in batches of 32 as they come, {share:.1f} positions per token")
+    print(f"in batches of 32, unsorted, {share:.1f} positions per token")
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
     for size in arguments.sizes:
         rows, found = compare(size, sentences, arguments.rounds, arguments.simple_elmo)
-        print(f"  the bound is taken at {rows} rows a step")
+        print(f"  the bound is computed with {rows} rows per step")
         speeds = {name: statistics.median(values) for name, values in found.items()}
         if arguments.simple_elmo:
             print(f"  simple_elmo loads in {speeds.pop('simple_elmo, load'):.1f} s")

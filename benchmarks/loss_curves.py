@@ -1,9 +1,9 @@
-"""Do the kernels learn what the reference path learns? The same steps on real text, by both: their losses side by side.
+"""Losses of the same training steps on real text, with the kernels and with the reference implementation.
 
     python benchmarks/loss_curves.py CORPUS [--preset small] [--batch 512] [--steps 200] [--figure curves.png]
 
-Every run reads the same windows, draws the same negatives and starts from the same weights. What dropout leaves out is
-random, so the reference path runs with two seeds of its dropout: the difference of the two is the noise.
+Every run reads the same windows, draws the same negatives and starts from the same weights. Dropout is random, so the
+reference runs with two seeds of its dropout: the difference between these two is the noise.
 """
 
 import argparse
@@ -27,9 +27,9 @@ RUNS = {
 
 
 def losses(corpus: Corpus, arguments: argparse.Namespace, changes: list[str], dropout: int) -> npt.NDArray[np.float64]:
-    """The loss of every step, the mean of both directions."""
+    """Return the loss of every step, the mean of both directions."""
     recipe = [f"batch.size={arguments.batch}", f"steps={arguments.steps}", "evaluation.every=0", *arguments.set]
-    loop.DROPOUT = dropout  # what the random numbers of dropout are drawn for
+    loop.DROPOUT = dropout  # the sequence of random numbers for dropout
     found = []
     with tempfile.TemporaryDirectory() as folder:
         config = PretrainConfig.load(arguments.preset, None, [*recipe, *changes])
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--preset", default="small")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--set", nargs="*", default=[], help="changes of the recipe")
+    parser.add_argument("--set", nargs="*", default=[], help="changes to the recipe")
     parser.add_argument("--figure", type=Path)
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)

@@ -1,7 +1,8 @@
-"""The peer to beat: a biLM written the plain way, as AllenNLP runs one.
+"""A biLM in plain PyTorch, as AllenNLP computes it, to compare with.
 
-The character CNN reads every token of the padded batch at 50 characters; each direction of each layer steps through
-the sentences with two linear maps, gates and clips, on the rows that are still going. Same weights, same numbers.
+The character CNN reads every token of the padded batch, with 50 characters each. Each direction of each layer goes
+through the sentences step by step, with two linear maps, gates and clips, on the rows that have not ended. The weights
+and the results are the same as ours.
 """
 
 import torch
@@ -48,12 +49,12 @@ class PlainBiLM:
         tokens = self.tokens(ids.flatten(0, 1)).view(*ids.shape[:2], -1)  # (B, T, D)
         order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
         layers = [torch.cat([tokens, tokens], dim=2)]
-        falling = [lengths[row] for row in order]
+        descending = [lengths[row] for row in order]
         forward = backward = tokens[order]
         for depth in range(self.config.lstm.n_layers):
             outputs = []
             for direction, inputs in enumerate((forward, backward)):
-                output = self.lstm(inputs, falling, self.cells[direction][depth], direction == 1)
+                output = self.lstm(inputs, descending, self.cells[direction][depth], direction == 1)
                 outputs.append(output + inputs if depth else output)
             forward, backward = outputs
             layer = torch.empty_like(layers[0])

@@ -1,11 +1,11 @@
-"""Speed of `elmo predict` on a CPU, beside the same task models on a plain biLM, in one run.
+"""Speed of `elmo predict` on a CPU, compared with the same task models on a plain biLM, in one run.
 
     python benchmarks/predict_speed.py TEXT
 
 TEXT has one raw sentence per line; 1,000 are drawn so that their mean is about 20 tokens (`embed_speed.py`); a pair for
-SNLI is two that stand side by side. The biLM is the English model of the package; the task models have the paper's
+SNLI is two neighbouring sentences. The biLM is the English model of the package; the task models have the paper's
 sizes, 100-d word vectors, and random weights: speed does not depend on them. Each figure is the median of `--rounds`
-rounds, in each of which all contestants run one after the other.
+rounds, in each of which all variants run one after the other.
 """
 
 import argparse
@@ -36,7 +36,7 @@ LABELS = {"ner": ["O", *(f"{p}-{t}" for t in ("PER", "LOC", "ORG", "MISC") for p
 
 
 class PlainLayers(FrozenLayers):
-    """The layers of a batch by a biLM written the plain way."""
+    """The layers of a batch, computed by a biLM in plain PyTorch."""
 
     def __init__(self, embedder: Embedder) -> None:
         super().__init__(embedder)
@@ -57,7 +57,7 @@ class PlainLayers(FrozenLayers):
 
 
 def model_of(name: str, placement: str, sentences: list[list[str]], frozen: FrozenLayers | None) -> TrainedTask:
-    """A task's model with random weights, and a vector for every word."""
+    """Return the model of a task with random weights, and a vector for every word."""
     task, config = recipe(name, None, ["inputs.vectors=below", f"inputs.elmo.placement={placement}"])
     words = list(count_words([Example((tuple(sentence),), None) for sentence in sentences], lowercase=True))
     matrix = torch.from_numpy(np.random.default_rng(0).normal(size=(len(words), 100)).astype(np.float32))
@@ -68,7 +68,7 @@ def model_of(name: str, placement: str, sentences: list[list[str]], frozen: Froz
 
 
 def in_calls(predictor: Predictor, items: Sequence[object], size: int) -> None:
-    """One call per `size` items."""
+    """Make one call per `size` items."""
     for first in range(0, len(items), size):
         predictor.predict(items[first : first + size])
 
@@ -91,20 +91,20 @@ def main() -> None:
             ours = Predictor(model_of(name, placement, sentences, FrozenLayers(embedder)))
             none = Predictor(model_of(name, "none", sentences, None))
 
-            for contestant, predictor, at_once in (
+            for variant, predictor, at_once in (
                 (PEER, plain, 32),
                 ("predict, no word known", ours, len(given)),
                 ("predict, words known", ours, len(given)),
                 ("predict without ELMo", none, len(given)),
             ):
                 seconds = timed(partial(in_calls, predictor, given, at_once))
-                found.setdefault(contestant, []).append(len(given) / seconds)
+                found.setdefault(variant, []).append(len(given) / seconds)
         slowest = statistics.median(found[PEER])
         print(f"\n{name}, {'pairs' if name == 'snli' else 'sentences'}/s")
-        for contestant, values in found.items():
+        for variant, values in found.items():
             middle = statistics.median(values)
             rounds = " ".join(f"{value:.0f}" for value in values)
-            print(f"| {contestant} | {middle:.0f} | {rounds} | {middle / slowest:.1f} |")
+            print(f"| {variant} | {middle:.0f} | {rounds} | {middle / slowest:.1f} |")
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""A training step on a CPU: the original's recipe at the small size, beside what one would write first.
+"""A training step on a CPU, with the original recipe at the small size, compared with the reference implementation.
 
     python benchmarks/pretrain_cpu.py CORPUS [--steps 8] [--rounds 3] [--threads 2]
 
 CORPUS has a vocabulary of 55,000 words (`elmo prepare … --vocab-size 55000`). Batch 128, windows of 20, 8,192 negatives
 in each direction, dropout, clipping, Adagrad: bilm-tf's step, which takes 8.7 s (294 tokens/s) on two idle cores of the
-machine that RESULTS.md names. Rounds alternate, so that other load hits all rows alike; the best round of each counts.
+machine that RESULTS.md names. Rounds alternate, so that other load affects all rows; the best round of each counts.
 
-- ours      the step as `elmo pretrain` takes it
+- ours      the step of `elmo pretrain`
 - reference the same weights and numbers without our kernels: PyTorch records the LSTMs' gradient step by step, and the
             character CNN runs on every position instead of every distinct word
-- products  the matrix products of our step alone, each measured by itself: what no way of doing it could beat
+- products  the matrix products of our step alone, each measured by itself: a bound for any implementation
 """
 
 import argparse
@@ -30,7 +30,7 @@ from elmo.pretrain.streams import Streams
 
 
 class Step:
-    """Training steps of one way of doing it."""
+    """Training steps with our kernels, or with the reference implementation."""
 
     def __init__(self, corpus: Corpus, reference: bool) -> None:
         torch.manual_seed(0)
@@ -63,7 +63,7 @@ class Step:
 
 
 def products(bilm: BiLM, batch: Batch) -> float:
-    """Seconds that the step's matrix products take, forward and backward (each product has two in its gradient)."""
+    """Return the seconds of a step's matrix products, forward and backward (each product has two in its gradient)."""
     lstm, cnn = bilm.config.lstm, bilm.config.char_cnn
     assert cnn is not None and batch.negatives is not None
     h, d, tokens, words = lstm.dim, lstm.projection_dim, batch.inputs.shape[1], len(batch.words)
@@ -81,7 +81,7 @@ def products(bilm: BiLM, batch: Batch) -> float:
 
 
 def _product(m: int, k: int, n: int) -> float:
-    """Seconds of (m, k) × (k, n) and of the two products of its gradient."""
+    """Return the seconds of (m, k) × (k, n) and of the two products of its gradient."""
     a, b, c = torch.randn(m, k), torch.randn(k, n), torch.randn(m, n)
     a_out, b_out, c_out = torch.empty_like(a), torch.empty_like(b), torch.empty_like(c)
     best = float("inf")
@@ -119,7 +119,7 @@ def main() -> None:
         best["products"] = min(best["products"], products(ours.bilm, batch))
     words, distinct = len(corpus.vocabulary), len(batch.words)
     print(f"{words:,} words, {distinct:,} distinct words in a step, {arguments.threads} threads")
-    print("| | s a step | tokens/s | against bilm-tf's 294 |\n|---|---|---|---|")
+    print("| | s per step | tokens/s | compared with bilm-tf's 294 |\n|---|---|---|---|")
     for name, seconds in best.items():
         print(f"| {name} | {seconds:.2f} | {tokens / seconds:,.0f} | {tokens / seconds / 294:.1f} × |")
     print(f"ours: {memory:.1f} GiB at most, {best['products'] / best['ours']:.0%} of the products' speed")

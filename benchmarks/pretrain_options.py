@@ -1,9 +1,9 @@
-"""What each option of training costs or gains: tokens/s and memory, one after another on one GPU.
+"""Speed and memory of training with different options, on one GPU.
 
     python benchmarks/pretrain_options.py CORPUS [--preset small] [--batch 1024] [--steps 40]
 
-Each row changes one thing from the second. The memory is what PyTorch had claimed at most, beside what the plan
-printed before the first step foretells.
+Each row differs from the second one in one option. Memory is the peak that PyTorch reserved, and the estimate from before
+the first step.
 """
 
 import argparse
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from pretrain_speed import training_of, whole_steps
+from pretrain_speed import seconds_per_step, training_of
 
 from elmo.pretrain.corpus import Corpus
 
@@ -36,15 +36,15 @@ def main() -> None:
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)
     print(f"{arguments.preset}, batch {arguments.batch}, {len(corpus.vocabulary):,} words")
-    print("| | tokens/s | GiB | foretold |\n|---|---|---|---|")
+    print("| | tokens/s | GiB | estimated |\n|---|---|---|---|")
     for name, change in CHANGES.items():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         with tempfile.TemporaryDirectory() as folder:
             training = training_of(corpus, Path(folder), arguments.preset, arguments.batch, change)
-            speed = training.plan.tokens_per_step / whole_steps(training, arguments.steps, first=10)
-        used, foretold = torch.cuda.max_memory_reserved() / 2**30, training.plan.bytes_needed / 2**30
-        print(f"| {name} | {speed:,.0f} | {used:.1f} | {foretold:.1f} |", flush=True)
+            speed = training.plan.tokens_per_step / seconds_per_step(training, arguments.steps, first=10)
+        used, estimated = torch.cuda.max_memory_reserved() / 2**30, training.plan.bytes_needed / 2**30
+        print(f"| {name} | {speed:,.0f} | {used:.1f} | {estimated:.1f} |", flush=True)
         del training
 
 

@@ -1,12 +1,12 @@
-"""How near training comes to the limit of a GPU: whole steps, their parts, and the LSTMs beside cuDNN's.
+"""Training speed on a GPU: complete steps, their parts, and the LSTMs compared with cuDNN's.
 
     python benchmarks/pretrain_speed.py CORPUS [--preset original] [--batch 512 1024 2048] [--steps 40]
 
-A whole step is what `elmo pretrain` does: batches made from the corpus while the last step runs, token encoder, both
-directions with their clips, dropout, sampled softmax, gradient clipping, optimiser. The parts are timed by themselves
-on one batch, forward and backward. "Of peak" is the share of what a product of 8192³ reaches in the same run: only the
-products that the mathematics asks for are counted, none that is computed again or on padding. Memory is what PyTorch
-had claimed of the device at most.
+A complete step is that of `elmo pretrain`: batches made from the corpus while the last step runs, token encoder, both
+directions with their clips, dropout, sampled softmax, gradient clipping, optimizer. The parts are timed separately on
+one batch, forward and backward. "Of peak" is relative to the speed of one 8192³ product in the same run. It counts
+only the products that the model requires, not those that are computed twice or on padding. Memory is the peak that
+PyTorch reserved on the device.
 """
 
 import argparse
@@ -33,7 +33,7 @@ TOKENS = 10 * 769_000_000  # the original's ten epochs
 
 
 def milliseconds(function: Callable[[], object], repeats: int = 10) -> float:
-    """Mean time of a call on the device, after three that are not counted."""
+    """Return the mean time of a call on the device, after three calls that are not counted."""
     for _ in range(3):
         function()
     torch.cuda.synchronize()
@@ -47,13 +47,13 @@ def milliseconds(function: Callable[[], object], repeats: int = 10) -> float:
 
 
 def peak() -> float:
-    """Floating-point operations a second of one large product in bfloat16."""
+    """Return the floating-point operations per second of one large product in bfloat16."""
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     return 2 * 8192**3 / (milliseconds(lambda: a @ b) / 1e3)
 
 
 def operations(config: BiLMConfig, negatives: int) -> tuple[float, float, float]:
-    """Of the forward pass: highways and projection per distinct word, LSTMs per token, softmax per token."""
+    """Count forward operations: highways and projection per distinct word, LSTMs per token, softmax per token."""
     cnn, lstm = config.char_cnn, config.lstm
     assert cnn is not None
     dim = lstm.projection_dim
@@ -62,16 +62,16 @@ def operations(config: BiLMConfig, negatives: int) -> tuple[float, float, float]
     return after, config.directions * lstm.n_layers * layer, config.directions * 2 * dim * negatives
 
 
-def convolutions(config: BiLMConfig, spelled: Tensor) -> float:
-    """Operations of all windows that have a character in them."""
+def convolutions(config: BiLMConfig, characters: Tensor) -> float:
+    """Count the operations of all windows that contain a character of the word."""
     assert config.char_cnn is not None
-    lengths = (spelled != PADDING_ID).sum(dim=1)
-    places = [(lengths.clamp(max=spelled.shape[1] - w + 1).sum(), w, count) for w, count in config.char_cnn.filters]
+    lengths = (characters != PADDING_ID).sum(dim=1)
+    places = [(lengths.clamp(max=characters.shape[1] - w + 1).sum(), w, count) for w, count in config.char_cnn.filters]
     return float(sum(2 * n * w * config.char_cnn.embedding_dim * count for n, w, count in places))
 
 
 def cudnn(config: BiLMConfig, batch: int, steps: int) -> Callable[[], None]:
-    """Forward and backward of cuDNN's LSTMs with projection, one stack for each direction; it cannot clip."""
+    """Return a forward and backward pass of cuDNN's LSTMs with projection, one stack per direction, without clips."""
     dim, size = config.lstm.projection_dim, config.lstm.dim
     stacks = [nn.LSTM(dim, size, config.lstm.n_layers, proj_size=dim).cuda().bfloat16() for _ in range(2)]
     inputs = torch.randn(2, steps, batch, dim, device="cuda", dtype=torch.bfloat16, requires_grad=True)
@@ -89,7 +89,7 @@ def cudnn(config: BiLMConfig, batch: int, steps: int) -> Callable[[], None]:
 
 
 def ours(config: BiLMConfig, batch: int, steps: int) -> Callable[[], None]:
-    """The same of ours, clips and skip connections included, recorded as training records them."""
+    """Return the same for our LSTMs, with clips and skip connections, recorded as in training."""
     bilm = BiLM(replace(config, char_cnn=None, n_words=1, n_softmax=None)).cuda()
     size = 2, steps * batch, config.lstm.projection_dim
     inputs = torch.randn(*size, device="cuda", dtype=torch.bfloat16, requires_grad=True)
@@ -107,11 +107,11 @@ def ours(config: BiLMConfig, batch: int, steps: int) -> Callable[[], None]:
 
 
 def recorded(function: Callable[[], None]) -> Callable[[], None]:
-    """A function's kernels as a CUDA graph."""
-    aside = torch.cuda.Stream()
-    with torch.cuda.stream(aside):
+    """Record the kernels of a function as a CUDA graph."""
+    side_stream = torch.cuda.Stream()
+    with torch.cuda.stream(side_stream):
         function()
-    torch.cuda.current_stream().wait_stream(aside)
+    torch.cuda.current_stream().wait_stream(side_stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         function()
@@ -136,8 +136,8 @@ def training_of(corpus: Corpus, folder: Path, preset: str, batch: int, changes: 
     return Training(corpus, folder / "run", PretrainConfig.load(preset, None, sets))
 
 
-def whole_steps(training: Training, steps: int, first: int = 30) -> float:
-    """Seconds a step, batches made from the corpus on the way; the first ones build kernels and record graphs."""
+def seconds_per_step(training: Training, steps: int, first: int = 30) -> float:
+    """Return the seconds per step, batches included; the `first` steps compile kernels and record graphs."""
     batches = training.batches.from_step(0, first + steps, pinned=True)
     for number, batch in enumerate(batches):
         if number == first:
@@ -145,20 +145,20 @@ def whole_steps(training: Training, steps: int, first: int = 30) -> float:
             begin = time.perf_counter()
         losses, _ = training.step(number, batch, 0.01)
         if number % 4 == 0:
-            losses.tolist()  # as the loop looks at them, to run ahead of the device by a few steps only
+            losses.tolist()  # as in the loop, which is never more than a few steps ahead of the device
     torch.cuda.synchronize()
     return (time.perf_counter() - begin) / steps
 
 
 def parts(training: Training, batch: Batch) -> dict[str, tuple[float, float]]:
-    """Each part by itself: milliseconds, and floating-point operations forward and backward."""
+    """Time each part: milliseconds, and the number of floating-point operations forward and backward."""
     bilm, config = training.bilm, training.bilm.config
     assert batch.predicted is not None and batch.negatives is not None and batch.log_q is not None
     assert isinstance(bilm.token_encoder, CharCNN) and bilm.softmax is not None and bilm.softmax.weight is not None
     after, lstm, softmax = operations(config, batch.negatives.shape[1])
     n_tokens = batch.inputs.shape[1]
-    spelled = batch.words.long()
-    read_words = spelled[torch.unique(batch.inputs)]  # without those that only fill up to a round number
+    characters = batch.words.long()
+    read_words = characters[torch.unique(batch.inputs)]  # without padding words
     weight, bias = (t.detach()[batch.predicted].requires_grad_() for t in (bilm.softmax.weight, bilm.softmax.bias))
     hidden = torch.randn(config.directions, n_tokens, config.lstm.projection_dim, device="cuda", requires_grad=True)
     inputs = hidden.detach().to(PRECISIONS[training.config.precision]).requires_grad_()
@@ -169,7 +169,7 @@ def parts(training: Training, batch: Batch) -> dict[str, tuple[float, float]]:
     def encode() -> None:
         bilm.zero_grad(set_to_none=True)
         with precision:
-            words = bilm.token_encoder(spelled)
+            words = bilm.token_encoder(characters)
         words.sum().backward()
 
     def read() -> None:
@@ -196,7 +196,7 @@ def parts(training: Training, batch: Batch) -> dict[str, tuple[float, float]]:
     }
     updating = milliseconds(update)  # first, with the last step's gradients
     found = {name: (milliseconds(recorded(function)), count) for name, (function, count) in work.items()}
-    return {**found, "clip and optimiser": (updating, 0.0)}
+    return {**found, "clip and optimizer": (updating, 0.0)}
 
 
 def main() -> None:
@@ -205,8 +205,8 @@ def main() -> None:
     parser.add_argument("--preset", default="original")
     parser.add_argument("--batch", type=int, nargs="+", default=[512, 1024, 2048])
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--set", nargs="*", default=[], help="changes of the recipe, such as kernels=reference")
-    parser.add_argument("--lstm", action="store_true", help="compare the LSTMs with cuDNN's, too")
+    parser.add_argument("--set", nargs="*", default=[], help="changes to the recipe, such as kernels=reference")
+    parser.add_argument("--lstm", action="store_true", help="also compare the LSTMs with cuDNN's")
     arguments = parser.parse_args()
     corpus = Corpus.open(arguments.corpus)
     limit = peak()
@@ -216,22 +216,23 @@ def main() -> None:
     if arguments.lstm:
         compare_lstms(BiLMConfig.preset(arguments.preset), arguments.batch, unroll, limit)
     each: dict[int, tuple[dict[str, tuple[float, float]], float]] = {}
-    print("\n| batch | tokens/s | ms a step | of peak | GiB | foretold | hours for 10 × 769 M |\n" + "|---" * 7 + "|")
+    header = "| batch | tokens/s | ms per step | of peak | GiB | estimated | hours for 10 × 769 M |"
+    print(f"\n{header}\n" + "|---" * 7 + "|")
     for batch in arguments.batch:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         with tempfile.TemporaryDirectory() as folder:
             training = training_of(corpus, Path(folder), arguments.preset, batch, arguments.set)
-            seconds = whole_steps(training, arguments.steps)
+            seconds = seconds_per_step(training, arguments.steps)
             memory = torch.cuda.max_memory_reserved() / 2**30
-            foretold = training.plan.bytes_needed / 2**30
+            estimated = training.plan.bytes_needed / 2**30
             example = training.batches.of_step(0)[0].to(training.device)
             each[batch] = parts(training, example) if training._recorded else {}, seconds
         work = sum(count for _, count in each[batch][0].values())
         speed = batch * unroll / seconds
         print(
             f"| {batch} | {speed:,.0f} | {1e3 * seconds:.1f} | {work / seconds / limit:.0%} | {memory:.1f} | "
-            f"{foretold:.1f} | {TOKENS / speed / 3600:.1f} |", flush=True,
+            f"{estimated:.1f} | {TOKENS / speed / 3600:.1f} |", flush=True,
         )  # fmt: skip
         del training, example
     for batch, (found, seconds) in each.items():

@@ -1,4 +1,4 @@
-"""simple_elmo's speed, run by `embed_speed.py` in an environment that has it: FOLDER SENTENCES.json BATCH ─▶ JSON."""
+"""Speed of simple_elmo: FOLDER SENTENCES.json BATCH ─▶ JSON. `embed_speed.py` runs it in its own environment."""
 
 import json
 import sys

@@ -1,8 +1,8 @@
-"""How many threads? The small model's tokens/s with one and with all, alone and beside a busy neighbour.
+"""Speed of the small model with one thread and with all, on an idle machine and on a busy one.
 
     python benchmarks/threads.py TEXT
 
-The neighbour is one process that does nothing but compute. Median of three rounds, word cache warm.
+On the busy machine, one other process computes without pause. Median of three rounds, all words in the cache.
 """
 
 import multiprocessing
@@ -30,8 +30,8 @@ def main() -> None:
     embedder = Embedder(Pretrained(BiLM(BiLMConfig.preset("small"))), device="cpu")
     exhaust(embedder.embed(sentences))
     everything = torch.get_num_threads()
-    for neighbours in (0, 1):
-        processes = [multiprocessing.Process(target=busy, daemon=True) for _ in range(neighbours)]
+    for others in (0, 1):
+        processes = [multiprocessing.Process(target=busy, daemon=True) for _ in range(others)]
         for process in processes:
             process.start()
         time.sleep(1)
@@ -39,7 +39,7 @@ def main() -> None:
             torch.set_num_threads(threads)
             speeds = [n_tokens(sentences) / timed(lambda: exhaust(embedder.embed(sentences))) for _ in range(3)]
             every = " ".join(f"{speed:,.0f}" for speed in speeds)
-            print(f"{neighbours} neighbours, {threads} threads: {statistics.median(speeds):,.0f} tokens/s ({every})")
+            print(f"{others} busy processes, {threads} threads: {statistics.median(speeds):,.0f} tokens/s ({every})")
         for process in processes:
             process.kill()
 

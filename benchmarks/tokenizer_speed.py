@@ -1,4 +1,4 @@
-"""The tokenizer's speed beside sacremoses alone, on the same lines: python benchmarks/tokenizer_speed.py TEXT."""
+"""Speed of the tokenizer and of sacremoses alone, on the same lines: python benchmarks/tokenizer_speed.py TEXT."""
 
 import sys
 from pathlib import Path

@@ -98,7 +98,7 @@ def substitutes(model: elmo.Embedder) -> None:
 
 
 def surprisal(model: elmo.Embedder) -> None:
-    title("Surprisal of each word after what is before it, in bits")
+    title("Surprisal of each word, given the words before it, in bits")
     scores = model.score(GARDEN_PATH.split())
     width = max(map(len, scores.tokens))
     for token, bits in zip(scores.tokens, scores.forward_surprisal, strict=True):

@@ -1,11 +1,10 @@
-"""What one epoch on a task's own text does to a language model (paper, appendix A.1): perplexity before and after.
+"""Perplexity of a language model before and after one epoch on the text of a task (paper, appendix A.1).
 
     python experiments/domains.py MODEL DATA OUT [--only snli sst …] [--set batch.size=64 …]
 
-DATA holds the task data as folders: `snli`, `conll2003`, `squad`, `sst`. Of each, the training part's text becomes a
-corpus, 5 % of its sentences held out, and the model with its own vocabulary is tuned to it by `elmo finetune`. All
-that is made stays in OUT; called again, it goes on there. Text that comes in tokens is taken as it is, the rest is
-tokenised.
+DATA has a folder for each task: `snli`, `conll2003`, `squad`, `sst`. The text of the training part becomes a corpus,
+with 5 % of its sentences held out, and `elmo finetune` tunes the model to it, with the model's own vocabulary. The
+files stay in OUT; run the same command again to continue there. Text that is not tokenized yet is tokenized.
 """
 
 import argparse
@@ -59,7 +58,7 @@ def sst(data: Path) -> Iterator[str]:
         yield " ".join(BRACKETS.get(leaf, leaf) for leaf in re.findall(r"\(\d ([^()]+)\)", tree))
 
 
-# What makes the text, and how `elmo prepare` is to take it
+# The function that makes the text, and the options of `elmo prepare`
 DOMAINS: dict[str, tuple[Callable[[Path], Iterator[str]], list[str]]] = {
     "snli": (snli, ["--lines"]),
     "conll2003": (conll2003, ["--lines", "--tokenizer", "whitespace"]),
@@ -70,7 +69,7 @@ DOMAINS: dict[str, tuple[Callable[[Path], Iterator[str]], list[str]]] = {
 
 
 def elmo(*arguments: str | Path) -> str:
-    """Run one of our commands; what it prints."""
+    """Run a command of `elmo`; return its output."""
     command = [sys.executable, "-m", "elmo", *map(str, arguments)]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
@@ -81,7 +80,7 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", nargs="+", choices=DOMAINS, default=list(DOMAINS))
-    parser.add_argument("--set", nargs="*", default=[], help="changes of the fine-tuning's recipe")
+    parser.add_argument("--set", nargs="*", default=[], help="changes to the recipe of the fine-tuning")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     changes = [part for change in arguments.set for part in ("--set", change)]

@@ -1,11 +1,11 @@
-"""The figures of a model's card: perplexity beside counts of the same text, and what float16 changes.
+"""The figures of a model card: perplexity, compared with n-gram models of the same text, and the effect of float16.
 
     python experiments/model_card.py FOLDER FULL CORPUS TEST WIKITEXT
 
-FOLDER is the model as it is shipped, FULL as it was trained, in float32; CORPUS the text it was trained on, as
-`elmo prepare` left it; TEST raw text of the same kind, a sentence a line; WIKITEXT a file of WikiText-2 as published.
-There a line is a paragraph or a heading, its words in the form of Moses: `@-@` inside a word becomes the hyphen it was,
-and a paragraph its sentences. Every model is asked for the same tokens; the unknown words count as `<UNK>`.
+FOLDER is the model of the package, FULL the same model in float32, as it was trained. CORPUS is its prepared training
+text, TEST raw text of the same kind, one sentence per line. WIKITEXT is a file of WikiText-2, in which a
+line is a paragraph or a heading, tokenized by Moses: `@-@` inside a word is replaced by a hyphen, and paragraphs are
+split into sentences. All models score the same tokens; unknown words count as `<UNK>`.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import trigram  # beside this file
 
 import elmo
 from elmo.pretrain.corpus import Corpus
-from elmo.pretrain.corpus_source import open_or_prepare
+from elmo.pretrain.corpus_source import TextOptions, open_or_prepare
 from elmo.pretrain.evaluate import Perplexity, perplexity
 from elmo.text import sentences
 from elmo.weights import source
@@ -28,13 +28,13 @@ SENTENCES = 1000  # whose vectors are compared
 
 
 def wikitext(path: Path) -> str:
-    """WikiText's paragraphs as sentences, a line each, words as they were written."""
+    """Return the paragraphs of WikiText as sentences, one per line, with the original words."""
     lines = (re.sub(r" @([-,.])@ ", r"\1", line) for line in path.read_text(encoding="utf-8").splitlines())
     return "".join(f"{sentence}\n" for line in lines for sentence in sentences.split(line))
 
 
 def rows_of(text: Corpus, like: Corpus) -> np.ndarray:
-    """A text's words by their rows in another corpus's vocabulary."""
+    """Return the words of a text as rows in the vocabulary of another corpus."""
     targets = text.targets(like.vocabulary).astype(np.uint32)
     return np.concatenate([targets[text.rows(shard)] for shard in text.train])
 
@@ -45,7 +45,7 @@ def score(model: Pretrained, text: Corpus) -> Perplexity:
 
 
 def differences(folder: Path, full: Path, test: Path) -> list[str]:
-    """Of each layer: relative distance of a token's vectors, mean and largest, and the lowest cosine."""
+    """Return for each layer the relative distance of a token's vectors, mean and largest, and the lowest cosine."""
     lines = test.read_text(encoding="utf-8").splitlines()[:SENTENCES]
     ours, exact = (np.concatenate(list(elmo.load(path, device="cpu").embed(lines)), axis=1) for path in (folder, full))
     rows = []
@@ -66,8 +66,8 @@ def main() -> None:
         restored = Path(folder) / "wikitext.txt"
         restored.write_text(wikitext(arguments.wikitext), encoding="utf-8")
         texts = {
-            f"{arguments.test.name}, raw": open_or_prepare(arguments.test, Path(folder), tokenizer="moses"),
-            "WikiText-2": open_or_prepare(restored, Path(folder), tokenizer="whitespace"),
+            f"{arguments.test.name}, raw": open_or_prepare(arguments.test, Path(folder)),
+            "WikiText-2": open_or_prepare(restored, Path(folder), TextOptions("whitespace")),
         }
         size, train, _ = trigram.read(arguments.corpus)
         counts, _ = trigram.perplexities(size, train, [rows_of(text, corpus) for text in texts.values()])
@@ -85,7 +85,7 @@ def main() -> None:
                 print(f"| {model} | {forward:.2f} | {backward:.2f} | {(forward + backward) / 2:.2f} |")
             for precision, value in found.items():
                 print(f"| biLM, {precision} | {value.forward:.2f} | {value.backward:.2f} | {value.mean:.2f} |")
-    print(f"\nfloat16 against float32, {SENTENCES:,} sentences of {arguments.test.name}:")
+    print(f"\nfloat16 compared with float32, {SENTENCES:,} sentences of {arguments.test.name}:")
     print("| | relative distance, mean | largest | lowest cosine |\n|---|---|---|---|")
     print("\n".join(differences(arguments.folder, arguments.full, arguments.test)))
 

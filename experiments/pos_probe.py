@@ -1,10 +1,10 @@
-"""How much of a word's part of speech can be read off each layer, by a linear classifier (paper, section 5.3).
+"""Parts of speech, predicted from each layer by a linear classifier (paper, section 5.3).
 
     python experiments/pos_probe.py MODEL TREEBANK [--epochs 20] [--seeds 0 1 2]
 
 TREEBANK is a folder of Universal Dependencies with …-train, …-dev and …-test.conllu, whose fifth column is the Penn
-tag. The biLM stays as it is; a softmax over tags is trained on one layer's vectors, divided by their spread, and the
-epoch is chosen on dev. The first row is no model at all: a word's most frequent tag, NN for unknown words.
+tag. The biLM is frozen. A softmax over tags is trained on the standardized vectors of one layer, and the best epoch is
+chosen on dev. The first row is a baseline: the most frequent tag of each word, and NN for unknown words.
 """
 
 import argparse
@@ -24,19 +24,19 @@ BATCH = 512
 
 
 def read(folder: Path, part: str) -> Tagged:
-    """Sentences of words and tags."""
+    """Read sentences of words and tags."""
     (path,) = folder.glob(f"*-{part}.conllu")
     found: Tagged = []
     for block in path.read_text(encoding="utf-8").split("\n\n"):
         rows = [line.split("\t") for line in block.splitlines() if line and not line.startswith("#")]
-        rows = [row for row in rows if row[0].isdigit()]  # not the joined words, 1-2, nor the unspoken, 1.1
+        rows = [row for row in rows if row[0].isdigit()]  # without multiword tokens (1-2) and empty nodes (1.1)
         if rows:
             found.append(([row[1] for row in rows], [row[4] for row in rows]))
     return found
 
 
 def most_frequent(train: Tagged, test: Tagged) -> float:
-    """The share of words whose tag is the one they had most often."""
+    """Return the share of words that have their most frequent tag."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for words, tags in train:
         for word, tag in zip(words, tags, strict=True):
@@ -47,15 +47,15 @@ def most_frequent(train: Tagged, test: Tagged) -> float:
 
 
 def vectors(model: Embedder, part: Tagged) -> Tensor:
-    """(layers, words, 2D)."""
+    """Return the vectors of all words, (layers, words, 2D)."""
     return torch.from_numpy(np.concatenate(list(model.embed([words for words, _ in part])), axis=1))
 
 
 def probe(features: list[Tensor], tags: list[Tensor], n_tags: int, epochs: int, seed: int) -> tuple[float, float]:
-    """Accuracy on dev and on test of the classifier that was best on dev; parts are train, dev, test."""
+    """Return the accuracy on dev and test of the best classifier on dev; the lists are train, dev, test."""
     torch.manual_seed(seed)
-    mean, spread = features[0].mean(dim=0), features[0].std(dim=0)
-    train, dev, test = ((part - mean) / spread for part in features)
+    mean, deviation = features[0].mean(dim=0), features[0].std(dim=0)
+    train, dev, test = ((part - mean) / deviation for part in features)
     classifier = nn.Linear(train.shape[1], n_tags)
     optimizer = torch.optim.Adam(classifier.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, epochs)
@@ -84,7 +84,7 @@ def main() -> None:
     names = sorted({tag for part in parts for _, tags in part for tag in tags})
     tags = [torch.tensor([names.index(tag) for _, tags in part for tag in tags]) for part in parts]
     print(f"{arguments.model}: {len(names)} tags, {' / '.join(f'{len(part):,}' for part in tags)} words")
-    print("| | dev | test | spread of seeds |\n|---|---|---|---|")
+    print("| | dev | test | standard deviation over seeds |\n|---|---|---|---|")
     baseline = [100 * most_frequent(parts[0], part) for part in parts[1:]]
     print(f"| most frequent tag | {baseline[0]:.2f} | {baseline[1]:.2f} | |")
     model = elmo.load(arguments.model)

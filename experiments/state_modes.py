@@ -1,10 +1,10 @@
-"""How far apart are the three states? `fresh`, `warm` and `carried` vectors of the same sentences, layer by layer.
+"""Differences between the three states: `fresh`, `warm` and `carried` vectors of the same sentences, layer by layer.
 
     python experiments/state_modes.py MODEL TEXT [--sentences 500]
 
-`carried` reads the sentences one after another (batch 1), as bilm-tf's dump does; `carried, other order` reads the same
-sentences reversed: the distance between the two is how much the same sentence's vectors move with what came before.
-Distances are relative, ‖a − b‖ / ‖b‖ per token, with the cosine distance beside; means over tokens.
+`carried` reads the sentences one after another (batch 1), as bilm-tf's dump does; `carried, other order` reads them in
+reverse order. The distance between these two shows how much the vectors of a sentence depend on the sentences before.
+Distances are relative, ‖a − b‖ / ‖b‖ per token, followed by the cosine distance; both are means over tokens.
 """
 
 import argparse

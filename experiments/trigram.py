@@ -1,21 +1,21 @@
-"""How well do counts alone predict the next word? Modified Kneser–Ney models of a corpus, in both directions.
+"""Perplexity of n-gram models of a corpus (modified Kneser–Ney), in both directions.
 
     python experiments/trigram.py CORPUS [--json FILE] [--discount-fallback]
 
 In: a corpus folder. `corpus.json` names the train and held-out files and the size V of the vocabulary; the files are
 uint32 rows of `words.txt`, which begins with `<S>`, `</S>`, `<UNK>`; each sentence is `<S>` words… `</S>`. Rows from V
 on are unknown words and count as `<UNK>`, which is a word like any other: training contains it, and it is scored.
-Out: perplexities of the held-out tokens, every word and the end of each sentence, from what precedes in the sentence.
+Out: perplexities of the held-out tokens (every word and the end of each sentence), given the words before them.
 Backward, sentences are read from their end: `</S>` is given and `<S>` predicted. `both` is exp of the mean of the two
 mean negative log-likelihoods, as bilm-tf averages its two losses.
 
 The unigram model is the training frequencies with one added to each word. The others are interpolated modified
 Kneser–Ney (Chen & Goodman 1999) as KenLM's lmplz estimates it (Heafield et al. 2013): the highest order has raw counts,
 the lower ones count the different words in front, except for n-grams that begin with the start of a sentence: nothing
-precedes them and they keep their raw counts. Below the unigrams lies the uniform distribution over the V − 1 words that
-can be predicted. The first word of a sentence is predicted from `<S>` alone.
+precedes them and they keep their raw counts. Unigrams are interpolated with the uniform distribution over the V − 1
+words that can be predicted. The first word of a sentence is predicted from `<S>` alone.
 
-An n-gram is one integer, 21 bits per word, so that sorting counts and binary search looks up.
+An n-gram is one integer, 21 bits per word: n-grams are counted by sorting, and looked up by binary search.
 """
 
 import argparse
@@ -37,7 +37,7 @@ NAMES = {1: "unigram", 2: "bigram", 3: "trigram"}
 
 
 def read(folder: Path) -> tuple[int, np.ndarray, np.ndarray]:
-    """V, the training tokens and the held-out tokens; the files of each one after another."""
+    """Return V, the training tokens and the held-out tokens; the files of each part are joined."""
     path = folder / "corpus.json"
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
@@ -57,7 +57,7 @@ def read(folder: Path) -> tuple[int, np.ndarray, np.ndarray]:
 
 
 def is_sentences(tokens: np.ndarray) -> bool:
-    """Does every sentence start where the one before it ended?"""
+    """Return whether every sentence starts where the one before it ends."""
     if tokens.ndim != 1 or tokens.size == 0 or tokens.dtype != np.uint32:
         return False
     joined = np.array_equal(tokens[:-1] == END, tokens[1:] == START)
@@ -65,14 +65,14 @@ def is_sentences(tokens: np.ndarray) -> bool:
 
 
 def backward(tokens: np.ndarray) -> np.ndarray:
-    """Every sentence from its end. The two markers change places: row 0 starts a sentence in either direction."""
+    """Reverse every sentence, and exchange the two boundaries: row 0 starts a sentence in both directions."""
     reverse = tokens[::-1].copy()
     reverse[reverse <= END] ^= 1
     return reverse
 
 
 def ngrams(tokens: np.ndarray, order: int) -> np.ndarray:
-    """For each token to predict, it and the `order` − 1 before it; before the first sentence stands another's end."""
+    """Return for each predicted token the n-gram that ends with it; before the first sentence is the end of another."""
     keys = np.zeros(len(tokens), dtype=np.uint64)
     for back in reversed(range(order)):
         keys <<= BITS
@@ -82,21 +82,21 @@ def ngrams(tokens: np.ndarray, order: int) -> np.ndarray:
 
 
 def firsts(keys: np.ndarray) -> np.ndarray:
-    """Where each run of equal keys begins: nowhere when there is no key."""
+    """Return the first place of each distinct key in sorted keys."""
     return np.flatnonzero(np.concatenate([keys[:1] == keys[:1], keys[1:] != keys[:-1]]))
 
 
 def tally(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different keys, in order, and how often each occurs. Sorts `keys` in place."""
+    """Return the distinct keys, ascending, and their counts. Sorts `keys` in place."""
     keys.sort()
     begin = firsts(keys)
     return keys[begin], np.diff(begin, append=len(keys))
 
 
 def adjusted_counts(tokens: np.ndarray, order: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The n-grams and their counts, unigrams first: raw in the highest order, continuations below."""
+    """Return the n-grams and their counts, unigrams first: raw in the highest order, continuation counts below."""
     keys = ngrams(tokens, order)
-    # A window that reaches into the sentence before has the start of its own as second word.
+    # A window that reaches into the sentence before has the start of its own sentence as second word.
     result = [tally(keys[keys >> BITS * (order - 2) & WORD != START])]
     for n in reversed(range(1, order)):
         keys, counts = tally(result[0][0] & ((1 << BITS * n) - 1))
@@ -108,12 +108,12 @@ def adjusted_counts(tokens: np.ndarray, order: int) -> list[tuple[np.ndarray, np
 
 
 def counts_of_counts(counts: np.ndarray) -> np.ndarray:
-    """How many n-grams have the count 1, 2, 3, 4, at these places."""
+    """Return the number of n-grams with each count from 0 to 4, (5,)."""
     return np.bincount(np.minimum(counts, 5), minlength=6)[:5]
 
 
 def discounts(counts: np.ndarray) -> np.ndarray | None:
-    """0, D1, D2, D3+ for the counts 0, 1, 2, 3+; None where lmplz refuses: one is undefined or negative."""
+    """Return 0, D1, D2, D3+ for the counts 0, 1, 2, 3+; None if one is undefined or negative, which lmplz refuses."""
     n = counts_of_counts(counts).astype(float)
     if not n[1:4].all():
         return None
@@ -124,12 +124,12 @@ def discounts(counts: np.ndarray) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Level:
-    """One order of a model: its n-grams and their contexts, sorted, with what the interpolation needs of each."""
+    """One order of a model: its n-grams and contexts, sorted, with the numbers for the interpolation."""
 
     keys: np.ndarray
     shares: np.ndarray  # of an n-gram: (count − discount) / total of its context
     contexts: np.ndarray
-    weights: np.ndarray  # of a context: what its discounts left over, for the order below
+    weights: np.ndarray  # of a context: the probability left to the order below
 
     @staticmethod
     def of(keys: np.ndarray, counts: np.ndarray, discount: np.ndarray) -> "Level":
@@ -142,13 +142,13 @@ class Level:
         return Level(keys, shares, contexts[begin], weights)
 
     def interpolate(self, keys: np.ndarray, lower: np.ndarray) -> np.ndarray:
-        """Probabilities of this order from those of the order below, which an unseen context leaves as they are."""
+        """Interpolate with the probabilities of the order below; an unseen context does not change them."""
         weights = look_up(self.contexts, self.weights, keys >> BITS, missing=1.0)
         return look_up(self.keys, self.shares, keys, missing=0.0) + weights * lower
 
 
 def look_up(keys: np.ndarray, values: np.ndarray, queries: np.ndarray, missing: float) -> np.ndarray:
-    """The value of each query, by binary search."""
+    """Return the value of each query, by binary search."""
     places = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
     return np.where(keys[places] == queries, values[places], missing)
 
@@ -156,7 +156,7 @@ def look_up(keys: np.ndarray, values: np.ndarray, queries: np.ndarray, missing: 
 class KneserNey:
     """An interpolated modified Kneser–Ney model of order 2 or 3, estimated from training tokens.
 
-    `replaced`: the orders whose counts give no discounts and which got lmplz's instead, where `fallback` allows it.
+    `replaced` are the orders whose counts give no discounts, so that they use those of lmplz, if `fallback` is true.
     """
 
     def __init__(self, tokens: np.ndarray, order: int, size: int, fallback: bool = False) -> None:
@@ -175,10 +175,10 @@ class KneserNey:
             self.levels.append(Level.of(keys, counts, discount))
 
     def probabilities(self, keys: np.ndarray) -> np.ndarray:
-        """Of the last word of each n-gram of the model's order, given the others.
+        """Return the probability of the last word of each n-gram, given the others.
 
-        The trigrams of first words begin with the end of another sentence: a context never seen, so that what they get
-        is the bigram probability after the start.
+        The trigram of a first word begins with the end of another sentence. This context is never seen, so the word
+        gets its bigram probability after the start.
         """
         result = np.full(len(keys), self.uniform)
         for n, level in enumerate(self.levels, 1):
@@ -186,12 +186,12 @@ class KneserNey:
         return result
 
     def score(self, tokens: np.ndarray) -> np.ndarray:
-        """The probability of every token to predict."""
+        """Return the probability of every predicted token."""
         return self.probabilities(ngrams(tokens, len(self.levels)))
 
 
 def no_discounts(order: int, counts: np.ndarray) -> DataError:
-    """Tiny corpora miss a count; a vocabulary cut at some frequency has few unigrams that are rare."""
+    """Return the error for missing discounts: a small corpus, or a vocabulary without rare words, lacks some counts."""
     have = ", ".join(f"{n:,}" for n in counts_of_counts(counts)[1:])
     return DataError(
         f"No Kneser–Ney discounts for {NAMES[order]}s: {have} of them have the counts 1, 2, 3, 4, which makes one "
@@ -200,7 +200,7 @@ def no_discounts(order: int, counts: np.ndarray) -> DataError:
 
 
 def unigram_score(train: np.ndarray, heldout: np.ndarray, size: int) -> np.ndarray:
-    """The probability of every token to predict, by its frequency in training with one added."""
+    """Return the probability of every predicted token: its frequency in training, with one added."""
     counts = np.bincount(train, minlength=size) + 1
     return counts[heldout[heldout != START]] / (counts.sum() - counts[START])
 
@@ -208,7 +208,7 @@ def unigram_score(train: np.ndarray, heldout: np.ndarray, size: int) -> np.ndarr
 def perplexities(
     size: int, train: np.ndarray, texts: list[np.ndarray], fallback: bool = False
 ) -> tuple[list[dict[str, dict[str, float]]], list[str]]:
-    """Of each text by name of the model and direction; and which discounts were replaced."""
+    """Return the perplexities of each text, by model and direction; and which discounts were replaced."""
     found: list[dict[str, dict[str, float]]] = [{name: {} for name in NAMES.values()} for _ in texts]
     replaced: list[str] = []
     directions = {"forward": (train, texts), "backward": (backward(train), [backward(text) for text in texts])}
@@ -229,7 +229,7 @@ def perplexities(
 
 
 def measure(folder: Path, fallback: bool = False) -> dict[str, Any]:
-    """Everything the table shows."""
+    """Return everything that the table shows."""
     size, train, heldout = read(folder)
     scored = int(np.count_nonzero(heldout != START))
     unknown = int(np.count_nonzero(heldout == UNKNOWN))
@@ -250,8 +250,8 @@ def measure(folder: Path, fallback: bool = False) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
-    parser.add_argument("--discount-fallback", action="store_true", help="0.5, 1, 1.5 where counts give no discounts")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument("--discount-fallback", action="store_true", help="0.5, 1, 1.5 if the counts give no discounts")
     arguments = parser.parse_args()
     try:
         found = measure(arguments.corpus, arguments.discount_fallback)

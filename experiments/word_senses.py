@@ -1,12 +1,12 @@
-"""Which sense has a word here? By its nearest neighbour among SemCor's senses, layer by layer (paper, section 5.3).
+"""Word senses by the nearest neighbour among the senses of SemCor, layer by layer (paper, section 5.3).
 
     python experiments/word_senses.py MODEL SEMCOR RAGANATO WORDNET
 
 SEMCOR and RAGANATO are folders of the unified evaluation framework (NAME/NAME.data.xml, NAME.gold.key.txt), WORDNET one
-with `index.sense`. Every sense that occurs in SemCor gets the mean vector of its occurrences; an occurrence to be
-decided takes the sense of its lemma and part of speech whose vector has the largest cosine with its own. A lemma that
-SemCor does not have takes WordNet's first sense. A phrase has the vector of its last word. Everything is answered, so
-F1 is the share of right answers.
+with `index.sense`. The vector of a sense is the mean vector of its occurrences in SemCor. A test occurrence gets the
+sense of its lemma and part of speech whose vector has the largest cosine with its own; a lemma that is not in SemCor
+gets WordNet's first sense. A phrase has the vector of its last word. Every occurrence gets an answer, so F1 is the
+share of correct answers.
 """
 
 import argparse
@@ -38,14 +38,14 @@ class Occurrence:
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words, and those of them that have a sense."""
+    """The words of a sentence, and the annotated ones among them."""
 
     words: list[str]
     occurrences: list[Occurrence]
 
 
 def sentences(folder: Path) -> Iterator[Sentence]:
-    """A data set's sentences with an annotated word."""
+    """Read the sentences of a data set that have an annotated word."""
     keys = {}
     for line in (folder / f"{folder.name}.gold.key.txt").read_text(encoding="utf-8").splitlines():
         name, *senses = line.split()
@@ -66,7 +66,7 @@ def sentences(folder: Path) -> Iterator[Sentence]:
 
 
 def first_senses(index: Path) -> dict[tuple[str, str], str]:
-    """WordNet's first sense of every lemma and part of speech."""
+    """Return WordNet's first sense of every lemma and part of speech."""
     found = {}
     for line in index.read_text(encoding="utf-8").splitlines():
         key, _, number, _ = line.split()
@@ -77,7 +77,7 @@ def first_senses(index: Path) -> dict[tuple[str, str], str]:
 
 
 def vectors(model: Embedder, found: list[Sentence]) -> Iterator[tuple[Occurrence, Vectors]]:
-    """Every annotated occurrence with its vector in every layer, and their mean, each of length 1."""
+    """Yield every annotated occurrence with its vector in each layer, and their mean, each of length 1."""
     arrays = model.embed([sentence.words for sentence in found])
     for sentence, layers in zip(found, arrays, strict=True):
         for occurrence in sentence.occurrences:
@@ -86,12 +86,12 @@ def vectors(model: Embedder, found: list[Sentence]) -> Iterator[tuple[Occurrence
 
 
 def unit(rows: Vectors) -> Vectors:
-    """Rows of length 1."""
+    """Scale rows to length 1."""
     return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
 
 
 def senses_of(model: Embedder, semcor: list[Sentence]) -> dict[tuple[str, str], dict[str, Vectors]]:
-    """Of every lemma in SemCor its senses, each with its mean vectors."""
+    """Return the senses of every lemma in SemCor, each with its mean vectors."""
     sums: dict[tuple[str, str], dict[str, Vectors]] = defaultdict(dict)
     for occurrence, vector in vectors(model, semcor):
         for sense in occurrence.senses:

@@ -111,7 +111,7 @@ def test_its_layers_tell_senses_apart(model: elmo.Embedder) -> None:
 @needs_shared
 def test_its_perplexity_is_what_it_was(tmp_path: Path) -> None:
     """Full softmax, state carried, the first 20,000 tokens of text it never saw: as on the day it was packaged."""
-    text = open_or_prepare(unpacked("english-heldout", tmp_path) / "test.txt", tmp_path, tokenizer="moses")
+    text = open_or_prepare(unpacked("english-heldout", tmp_path) / "test.txt", tmp_path)
     read = source.read(DEFAULT, softmax=True)
     assert read.vocabulary is not None
     found = perplexity(read.bilm, read.vocabulary, text, text.train, tokens=20_000)

@@ -223,7 +223,7 @@ def differences(asked: dict[str, Any], found: dict[str, Any], prefix: str = "") 
     for name in asked:
         if isinstance(asked[name], dict) and isinstance(found.get(name), dict):
             inner = differences(asked[name], found[name], f"{prefix}{name}.")
-            parts.append(inner) if inner else None
+            parts += [inner] if inner else []
         elif asked[name] != found.get(name):
             parts.append(f"{prefix}{name} {found.get(name)}, not {asked[name]}")
     return ", ".join(parts)

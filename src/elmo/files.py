@@ -111,7 +111,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            # While it is held: a process that has opened it finds it gone, and tries again.
+            # Before the lock is released: a process that waits for it finds the file gone, and tries again.
             Path(lock.lock_file).unlink()
         lock.release()
 
@@ -130,5 +130,5 @@ def write_error(path: Path, error: Exception) -> DataError:
     """Return the error for a file that could not be written."""
     # HDF5 and safetensors raise errors of their own, with the system's error in the text.
     if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error):
-        return DataError(f"{path}: the disk is full; nothing was put in its place. Make room first")
+        return DataError(f"{path}: the disk is full; nothing was written. Free some space first")
     return DataError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})")

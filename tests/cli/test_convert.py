@@ -165,7 +165,7 @@ def test_token_embeddings_are_a_file(tmp_path: Path) -> None:
     [
         (None, "cannot be read (No such file or directory)"),
         (b"cat\n", "<S>, </S>, <UNK> not among its 1 words; a vocabulary begins with the lines <S>, </S>, <UNK>"),
-        (b"<S>\n</S>\n<UNK>\ncat\ncat\n", "'cat' is there more than once; expected one line for each word"),
+        (b"<S>\n</S>\n<UNK>\ncat\ncat\n", "'cat' occurs more than once; expected one line per word"),
         (b"<S>\n</S>\n<UNK>\nna\xefve\n", "line 4 is not UTF-8 (byte 3 is 0xef); convert the file first"),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_disk_that_is_really_full_is_one_line(output: str, tmp_path: Path) -> 
     disk.mkdir()
     ended = on_a_disk_of("12k", disk, "convert", folder, disk / output)  # of 14 kB
     assert ended.out == ""
-    assert_refused(ended, f"{disk / output}: the disk is full; nothing was put in its place.")
+    assert_refused(ended, f"{disk / output}: the disk is full; nothing was written.")
 
 
 @pytest.mark.parametrize("name", ["folder", "new.hdf5"])

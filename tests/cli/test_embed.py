@@ -858,7 +858,7 @@ def test_a_full_disk_tells_what_to_do_and_that_helps(
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         ended = embed(output, model)
-    assert_refused(ended, "the disk is full; nothing was put in its place. Make room first. ", "; use --resume")
+    assert_refused(ended, "the disk is full; nothing was written. Free some space first. ", "; use --resume")
     assert not output.exists()
     again = embed(output, model, "--resume")
     assert again.code == 0, again.err
@@ -881,4 +881,4 @@ def test_a_disk_that_is_really_full_is_one_line(form: str, size: str, full: str,
     text.write_text("".join(" ".join(f"w{line * 10 + k}" for k in range(10)) + "\n" for line in range(210)))
     ended = on_a_disk_of(size, disk, "embed", text, disk / f"out.{form}", "-m", model, "--tokenized")
     assert set(ended.out.split()) <= {f"out.{form}.part"}
-    assert_refused(ended._replace(out=""), f"{disk / full}: the disk is full; nothing was put in its place.")
+    assert_refused(ended._replace(out=""), f"{disk / full}: the disk is full; nothing was written.")

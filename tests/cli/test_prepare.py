@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from elmo.messages import counted
 from elmo.pretrain.corpus import Corpus
 from embedders import Finished, assert_refused, elmo, environment, needs_small_disks, nothing_new_in, on_a_disk_of
 
@@ -57,8 +58,9 @@ def test_raw_text_becomes_a_corpus(text: Path, tmp_path: Path) -> None:
     assert counts["tokens"] == 150 * 6 + 300 * 9  # Sentence 1 isn 't long . The cat number 1 sat on mat 1 .
     held = corpus.heldout[0].sentences
     assert ended.err == (
-        f"{tmp_path / 'out'}: 450 sentences, {counts['tokens']:,} tokens in 1 shards; {held} sentences held out, "
-        f"150 duplicates left out; {len(corpus.vocabulary):,} of {len(corpus.words):,} words predicted\n"
+        f"{tmp_path / 'out'}: 450 sentences, {counts['tokens']:,} tokens in 1 shard; "
+        f"{counted(held, 'sentence')} held out, 150 duplicates left out; "
+        f"{len(corpus.vocabulary):,} of {len(corpus.words):,} words predicted\n"
     )
     assert {"isn", "'t", "."} <= set(corpus.words)
 
@@ -154,7 +156,7 @@ def test_a_disk_that_is_really_full_is_one_line(text: Path, tmp_path: Path) -> N
     disk.mkdir()
     ended = on_a_disk_of("16k", disk, "prepare", text, disk / "out", "--jobs", 1)
     assert "out\n" not in ended.out.splitlines(keepends=True)
-    assert_refused(Finished(ended.code, "", ended.err), "out.part/parts/000000.", ": the disk is full; nothing was put")
+    assert_refused(Finished(ended.code, "", ended.err), "out.part/parts/000000.", ": the disk is full; nothing was wr")
 
 
 # Being stopped

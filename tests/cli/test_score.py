@@ -366,7 +366,7 @@ def test_a_full_disk_is_one_line(model: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("the cat sat on the mat .\n" * 2000)
     output = tmp_path / "disk" / "scores.jsonl"
     ended = on_a_disk_of("64k", tmp_path / "disk", "score", tmp_path / "in.txt", "-m", model, "--output", output)
-    assert_refused(ended, f"{output}: the disk is full; nothing was put in its place. Make room first")
+    assert_refused(ended, f"{output}: the disk is full; nothing was written. Free some space first")
 
 
 def test_in_a_pipe_it_says_one_line(lines: Path, model: Path) -> None:

@@ -344,7 +344,7 @@ def test_a_disk_that_is_full(name: str, place: Path, tmp_path: Path, monkeypatch
     assert "Traceback" not in ended.err
     where = f"{tmp_path}/run/checkpoints/{name}" if name.startswith("step") else f"{tmp_path}/run/{name}"
     assert ended.err.splitlines()[-1].startswith(f"elmo: {where}")
-    assert ended.err.endswith(": the disk is full; nothing was put in its place. Make room first\n")
+    assert ended.err.endswith(": the disk is full; nothing was written. Free some space first\n")
     assert list(tmp_path.rglob(".*")) == []
     again = elmo("train", "ner", place / "entities", out, *(recipe if name == "run.json" else ["--resume"]))
     assert again.code == 0, again.err
@@ -363,7 +363,7 @@ def test_a_disk_that_is_full_for_the_report(
 
     monkeypatch.setattr(os, "fsync", full)
     ended = train_seeds(place, tmp_path / "out", "--seeds", 2)
-    assert_refused(ended, "out/report.json: the disk is full; nothing was put in its place. Make room first")
+    assert_refused(ended, "out/report.json: the disk is full; nothing was written. Free some space first")
     assert (tmp_path / "out" / "report.json").read_bytes() == before
 
 

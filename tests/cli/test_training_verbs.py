@@ -317,8 +317,10 @@ def test_tokenised_text_and_a_vocabulary(tmp_path: Path) -> None:
     assert not corpus.heldout
     text = [corpus.words[row] for shard in corpus.train for row in corpus.rows(shard)]
     assert text == [word for sentence in [*first, *second] for word in ("<S>", *sentence, "</S>")]
-    again = ("--vocabulary", vocabulary, "--tokenizer", "whitespace", "--resume", "--set", "steps=7")
-    assert elmo("pretrain", tmp_path / "shards", tmp_path / "run", *again).code == 0
+    for steps, again in ((7, ("--vocabulary", vocabulary, "--tokenizer", "whitespace")), (8, ())):
+        resumed = elmo("pretrain", tmp_path / "shards", tmp_path / "run", *again, "--resume", "--set", f"steps={steps}")
+        assert resumed.code == 0, resumed.err
+    assert list((tmp_path / "run").glob("corpus-*")) == [folder]
 
 
 RAW = [f"The {k} rates of bank {k % 7} don't rise." for k in range(60)]
@@ -350,10 +352,31 @@ def test_another_tokenizer_is_another_corpus(tmp_path: Path) -> None:
     own.write_text("def mine(line):\n    return line.split()\n")
     assert pretrain(tmp_path / "raw.txt", tmp_path / "run", "--tokenizer", f"{own}:mine").code == 0
     again = ["pretrain", tmp_path / "raw.txt", tmp_path / "run", "--resume"]
-    assert elmo(*again, "--tokenizer", f"{own}:mine").code == 0
+    for options in ([], ["--tokenizer", f"{own}:mine"]):
+        assert elmo(*again, *options).code == 0
+    refused = f"--tokenizer is moses, but the run was started with {own}:mine. Leave out the option, or choose another"
+    assert_refused(elmo(*again, "--tokenizer", "moses"), refused)
     own.write_text("def mine(line):\n    return line.upper().split()\n")
-    for name in (f"{own}:mine", "moses"):
-        assert_refused(elmo(*again, "--tokenizer", name), "not the corpus that the run in", "was started with")
+    for options in ([], ["--tokenizer", f"{own}:mine"]):
+        assert_refused(elmo(*again, *options), "not the corpus that the run in", "was started with")
+
+
+@pytest.mark.parametrize("stage", ["softmax", "both"])
+def test_a_resumed_fine_tuning_knows_its_tokenizer(
+    stage: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in its first stage, whose record is not in the folder of the run itself."""
+    (tmp_path / "raw.txt").write_text("".join(f"{line}\n" for line in RAW))
+    model = home / ("weights.hdf5" if stage == "softmax" else "model")
+    started = ["finetune", model, tmp_path / "raw.txt", tmp_path / "run"]
+    with monkeypatch.context() as patched:
+        interrupt(patched, signal.SIGINT, 3)
+        assert elmo(*started, *sets(), "--tokenizer", "whitespace").code == 130
+    assert_refused(elmo(*started, "--resume", "--tokenizer", "moses"), "the run was started with whitespace")
+    resumed = elmo(*started, "--resume")
+    assert resumed.code == 0, resumed.err
+    (folder,) = (tmp_path / "run").glob("corpus-*")
+    assert set(Corpus.open(folder).words) >= TOKENS["whitespace"]
 
 
 @pytest.mark.parametrize("verb", ["pretrain", "finetune", "perplexity"])
@@ -387,7 +410,7 @@ def test_another_text_is_not_the_one_before(tmp_path: Path) -> None:
     [
         (["<S>", "</S>", *WORDS[:5]], ["vocab.txt: <UNK> not among its 7 words; a vocabulary begins with the lines"]),
         (["<S>", "</S>", *WORDS[:5], "<UNK>"], ["vocab.txt: begins with <S>, </S>, word0; expected <S>, </S>, <UNK>"]),
-        (["<S>", "</S>", "<UNK>", "word0", "word1", "word0"], ["vocab.txt: 'word0' is there more than once"]),
+        (["<S>", "</S>", "<UNK>", "word0", "word1", "word0"], ["vocab.txt: 'word0' occurs more than once"]),
         (["<S>", "</S>", "<UNK>", *WORDS[::-1]], ["vocab.txt: not sorted by descending count"]),
         ([], ["vocab.txt: <S>, </S>, <UNK> not among its 0 words"]),
     ],
@@ -636,7 +659,7 @@ def test_a_disk_that_is_full_keeps_the_checkpoints_before(
         patched.setattr(checkpoint, "save_file", full)
         ended = pretrain(home / "corpus", out)
     saved = out / "checkpoints" / "step-00000004"
-    assert_ended(ended, f"{saved}: the disk is full; nothing was put in its place. Make room first")
+    assert_ended(ended, f"{saved}: the disk is full; nothing was written. Free some space first")
     assert [path.name for path in (out / "checkpoints").iterdir()] == ["step-00000002"]
     resumed = elmo("pretrain", home / "corpus", out, "--resume")
     assert resumed.code == 0, resumed.err
@@ -655,7 +678,7 @@ def test_a_disk_that_is_full_before_the_rename(home: Path, tmp_path: Path, monke
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         ended = pretrain(home / "corpus", tmp_path / "run")
-    assert_ended(ended, "checkpoints/step-00000002: the disk is full; nothing was put in its place.")
+    assert_ended(ended, "checkpoints/step-00000002: the disk is full; nothing was written.")
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
     assert elmo("pretrain", home / "corpus", tmp_path / "run", "--resume").code == 0
 

@@ -73,5 +73,5 @@ def test_perplexities_of_totals_by_hand() -> None:
     known = np.array([True, False])
     totals.add(Scores(["a", "b"], known, np.array([half, half]), half, np.array([quarter, quarter]), quarter))
     assert str(totals) == (
-        "1 sentences, 2 tokens, 50.00% unknown; perplexity 3.00 (forward 2.00, backward 4.00)"  # 3 = (2 + 4) / 2
+        "1 sentence, 2 tokens, 50.00% unknown; perplexity 3.00 (forward 2.00, backward 4.00)"  # 3 = (2 + 4) / 2
     )

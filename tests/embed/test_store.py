@@ -314,7 +314,7 @@ def test_a_disk_that_fills_up_between_segments_loses_only_the_last(
     with monkeypatch.context() as patched, nothing_new_in(tmp_path), pytest.raises(DataError) as error:
         patched.setattr(os, "fsync", raising(FULL))
         store.flush()
-    assert str(error.value).startswith(f"{segment}: the disk is full; nothing was put in its place.")
+    assert str(error.value).startswith(f"{segment}: the disk is full; nothing was written.")
     resumed = Store(tmp_path / "out.hdf5", SETTINGS, resume=True)
     assert list(resumed.tokens()) == TOKENS[:1]
 
@@ -338,7 +338,7 @@ def test_a_disk_that_is_full_at_the_end_keeps_the_segments(
     with monkeypatch.context() as patched, nothing_new_in(tmp_path), pytest.raises(DataError) as refused:
         patched.setattr(module, name, raising(error))
         store.finish(form)
-    assert str(refused.value).startswith(f"{tmp_path / f'out.{form}'}: the disk is full; nothing was put in its place.")
+    assert str(refused.value).startswith(f"{tmp_path / f'out.{form}'}: the disk is full; nothing was written.")
     resumed = Store(tmp_path / f"out.{form}", SETTINGS, resume=True)
     assert list(resumed.tokens()) == TOKENS
     resumed.finish(form)

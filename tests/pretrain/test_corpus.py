@@ -275,7 +275,7 @@ def test_words_that_were_added_are_noticed(folder: Path, text: str, found: int) 
     with (folder / "words.txt").open("a") as file:
         file.write(text)
     assert refused(lambda: Corpus.open(folder).words) == (
-        f"{folder / 'words.txt'}: {found} words; expected 12, as many as were prepared. Prepare the text again"
+        f"{folder / 'words.txt'}: {found} words; expected 12, the number in corpus.json. Prepare the text again"
     )
 
 

@@ -107,6 +107,22 @@ def test_a_restored_learner_continues_bit_for_bit(optimizer: str) -> None:
     assert weights(other) != weights(one)
 
 
+@pytest.mark.parametrize("bilm_learning_rate", [None, 0.01])
+def test_a_checkpoint_survives_another_order_of_parameters(bilm_learning_rate: float | None) -> None:
+    class Reversed(Line):
+        def named_parameters(self, *arguments: Any, **settings: Any) -> Any:
+            return reversed(list(super().named_parameters(*arguments, **settings)))
+
+    config = TrainConfig(learning_rate=0.1, ema=0.9)
+    one, other = Learner(Line(), config, bilm_learning_rate), Learner(Reversed(), config, bilm_learning_rate)
+    steps(one, 0, 3)
+    other.restore({name: value.clone() for name, value in one.tensors().items()})
+    for learner in (one, other):
+        steps(learner, 3, 6)
+    assert one.tensors().keys() == other.tensors().keys()
+    assert all(torch.equal(value, other.tensors()[name]) for name, value in one.tensors().items())
+
+
 def test_tensors_that_do_not_fit_are_named() -> None:
     learner = Learner(Line(), TrainConfig())
     tensors = learner.tensors()

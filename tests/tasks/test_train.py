@@ -243,7 +243,7 @@ def test_parts_that_are_missing(files: Path, tmp_path: Path) -> None:
     for part in ("train", "dev"):
         some = {name: examples for name, examples in splits().items() if name != part}
         with pytest.raises(
-            DataError, match=rf"^here: no {part} part\. Training needs one part to learn from and one to choose by$"
+            DataError, match=rf"^here: no {part} part; expected train to learn from, dev to choose the best epoch$"
         ):
             TaskTraining(TASK, with_elmo(files), some, tmp_path, data="here")
 

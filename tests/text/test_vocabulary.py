@@ -73,7 +73,7 @@ def test_an_empty_file_misses_all_three(tmp_path: Path) -> None:
 
 def test_a_word_that_stands_twice_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "words.txt", "\n".join([*WORDS, "a", "b", "a", "c"]))
-    with pytest.raises(DataError, match=r"words\.txt: 'a' is there more than once; expected one line for each word"):
+    with pytest.raises(DataError, match=r"words\.txt: 'a' occurs more than once; expected one line per word"):
         Vocabulary.read(path)
 
 

@@ -6,7 +6,17 @@ import signal
 import pytest
 
 from elmo.errors import ElmoError
-from elmo.training.processes import ProcessPool
+from elmo.training.processes import ProcessPool, cores
+
+
+def test_only_the_cores_that_this_process_may_use_are_counted() -> None:
+    allowed = os.sched_getaffinity(0)
+    assert cores() == len(allowed)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def square(number: int) -> int:

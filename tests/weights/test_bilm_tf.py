@@ -477,7 +477,7 @@ def failing(number: int) -> Callable[..., None]:
 @pytest.mark.parametrize(
     ("number", "message"),
     [
-        (errno.ENOSPC, r"weights\.hdf5: the disk is full; nothing was put in its place. Make room"),
+        (errno.ENOSPC, r"weights\.hdf5: the disk is full; nothing was written. Free some space"),
         (errno.EIO, r"weights\.hdf5: cannot be written \(broken\)"),
     ],
 )

@@ -485,7 +485,7 @@ def test_offline_opens_no_connection(target: Path, monkeypatch: pytest.MonkeyPat
         download(url, target)
     monkeypatch.setenv(switch, "1")
     assert refusal(url, target) == (
-        f"{target}: not there, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids to download it;"
+        f"{target}: not there, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids downloading it;"
         f" unset them, or put {url} there by hand"
     )
 

@@ -226,7 +226,7 @@ def test_a_value_beyond_float16_is_refused(tmp_path: Path) -> None:
     bilm, _ = small(tmp_path / "published")
     with torch.no_grad():
         bilm.lstms[0].bias[0, 3] = 1e5
-    with pytest.raises(WeightsError, match=r"'lstms.0.bias' has values that torch.float16 cannot hold"):
+    with pytest.raises(WeightsError, match=r"'lstms.0.bias' has values outside of the range of torch.float16"):
         folder.write(Pretrained(bilm), tmp_path / "model", torch.float16)
     assert not (tmp_path / "model").exists()
 
@@ -278,7 +278,7 @@ def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "model: the disk is full; nothing was put in its place"),
+        (OSError(errno.ENOSPC, "No space left on device"), "model: the disk is full; nothing was written"),
         (SafetensorError("I/O error: No space left on device (os error 28)"), "model: the disk is full; nothing was"),
         (OSError(errno.EIO, "Input/output error"), r"model: cannot be written \(Input/output error\)"),
     ],
@@ -419,7 +419,7 @@ def test_a_value_that_is_no_number_is_found(written: Path, value: float) -> None
     bias = load_file(written / "model.safetensors")["lstms.1.bias"].clone()
     bias[1, 3] = value
     edited(written / "model.safetensors", lstms__1__bias=bias)
-    with pytest.raises(WeightsError, match=r"model\.safetensors: 'lstms\.1\.bias' holds NaN or infinity"):
+    with pytest.raises(WeightsError, match=r"model\.safetensors: 'lstms\.1\.bias' contains NaN or infinity"):
         folder.read(written)
 
 
@@ -455,7 +455,7 @@ def test_a_warm_state_of_another_model(written: Path) -> None:
     ("name", "message"),
     [
         ("config.json", r"config\.json: cannot be read \(No such file or directory\)"),
-        ("model.safetensors", r"model\.safetensors: no such file; a model folder holds config\.json and model\.safe"),
+        ("model.safetensors", r"model\.safetensors: no such file; a model folder contains config\.json and model"),
     ],
 )
 def test_a_missing_file_is_named(written: Path, name: str, message: str) -> None:

@@ -229,7 +229,7 @@ def test_offline_names_both_addresses_and_places(
     with pytest.raises(WeightsError) as caught:
         fetch("medium")
     assert str(caught.value) == (
-        "medium: not in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids to download it; unset them, or put"
+        "medium: not in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids downloading it; unset them, or put"
         f" {stem}_options.json as options.json and {stem}_weights.hdf5 as weights.hdf5 into the folder {folder}"
     )
 
@@ -288,7 +288,7 @@ def test_hub_offline_and_not_in_the_cache(hub: Site, monkeypatch: pytest.MonkeyP
     forbid_network(monkeypatch)
     assert hub_refusal("lab/elmo-tiny") == (
         "lab/elmo-tiny on the Hugging Face Hub: not completely in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE"
-        " forbids to download it; unset them"
+        " forbids downloading it; unset them"
     )
 
 
@@ -333,7 +333,7 @@ def test_hub_model_with_pickles_only(hub: Site) -> None:
     )
 
 
-def test_hub_trouble_of_any_other_kind_is_one_line(hub: Site) -> None:
+def test_a_hub_error_of_any_other_kind_is_one_line(hub: Site) -> None:
     assert hub_refusal("lab/two--dashes").startswith("lab/two--dashes on the Hugging Face Hub: HFValidationError: ")
 
 
@@ -349,5 +349,5 @@ def test_hub_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ElmoError) as caught:
         fetch_hub("lab/elmo-tiny")
     assert str(caught.value) == (
-        "lab/elmo-tiny: the Hugging Face Hub needs a package that is not here; pip install 'elmo-torch[hub]'"
+        "lab/elmo-tiny: the Hugging Face Hub needs huggingface_hub: pip install 'elmo-torch[hub]'"
     )

@@ -48,7 +48,7 @@ def test_one_file_where_all_fits(tmp_path: Path) -> None:
 
 
 def test_a_tensor_that_no_shard_can_hold(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"'a' has 40 bytes; a shard holds at most 39"):
+    with pytest.raises(WeightsError, match=r"'a' has 40 bytes; expected at most 39"):
         write_tensors(tmp_path / "model.safetensors", TENSORS, max_bytes=39)
 
 
@@ -66,7 +66,7 @@ def test_hugging_face_reads_the_shards(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ({}, "has no 'weight_map'; expected which tensor is in which file"),
+        ({}, "has no 'weight_map'; expected the file of each tensor"),
         ({"weight_map": {"a": "x.safetensors"}}, "no tensor 'b'; config.json asks for it. Are they from one model?"),
         (
             {"weight_map": dict.fromkeys("abcd", "../x.safetensors")},

@@ -14,7 +14,7 @@ from elmo.analysis.sweep import Cell, Sweep, TaskSetup
 from elmo.analysis.tables import markdown, mean_sd
 from elmo.config import CheckedConfig, PositiveInt
 from elmo.packaged import DEFAULT
-from elmo.training.seeds import spread
+from elmo.training.seeds import mean_and_sd
 from elmo.weights import source
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ def figure(results: Results) -> "Figure":
     for name in results["variants"][1:]:
         values = []
         for title in tasks:
-            base = spread(results["cells"][f"{title}/without ELMo"]["dev"])["mean"]
-            found = spread(results["cells"][f"{title}/{name}"]["dev"])
+            base = mean_and_sd(results["cells"][f"{title}/without ELMo"]["dev"])["mean"]
+            found = mean_and_sd(results["cells"][f"{title}/{name}"]["dev"])
             values.append((found["mean"] - base, found["sd"]))
         series[name] = values
     bars(axes, tasks, series)

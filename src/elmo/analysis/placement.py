@@ -10,7 +10,7 @@ from elmo.analysis.sweep import Cell, Sweep, TaskSetup
 from elmo.analysis.tables import markdown, mean_sd
 from elmo.config import CheckedConfig, PositiveInt
 from elmo.packaged import DEFAULT
-from elmo.training.seeds import spread
+from elmo.training.seeds import mean_and_sd
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,8 +65,8 @@ def figure(results: Results) -> "Figure":
     for name in PLACEMENTS:
         values = []
         for title in tasks:
-            base = spread(results["cells"][f"{title}/input only"]["dev"])["mean"]
-            found = spread(results["cells"][f"{title}/{name}"]["dev"])
+            base = mean_and_sd(results["cells"][f"{title}/input only"]["dev"])["mean"]
+            found = mean_and_sd(results["cells"][f"{title}/{name}"]["dev"])
             values.append((found["mean"] - base, found["sd"]))
         series[name] = values
     bars(axes, tasks, series)

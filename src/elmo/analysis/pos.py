@@ -24,7 +24,7 @@ from elmo.embed.embedder import Embedder, load
 from elmo.errors import DataError
 from elmo.packaged import DEFAULT
 from elmo.text.reader import read_lines
-from elmo.training.seeds import spread
+from elmo.training.seeds import mean_and_sd
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -134,7 +134,7 @@ def figure(results: Results) -> "Figure":
     axes = drawn.subplots()
     found = [(results[BASELINE][1], 0.0)]
     for layer in results["layers"]:
-        both = spread(layer["test"])
+        both = mean_and_sd(layer["test"])
         found.append((both["mean"], both["sd"]))
     names = [BASELINE, *(f"layer {number}" for number in range(len(results["layers"])))]
     bars(axes, names, {"accuracy": found})

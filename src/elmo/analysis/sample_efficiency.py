@@ -17,7 +17,7 @@ from elmo.analysis.tables import NONE, markdown, mean_sd
 from elmo.config import Bounds, CheckedConfig, PositiveInt
 from elmo.errors import ConfigError
 from elmo.packaged import DEFAULT
-from elmo.training.seeds import spread
+from elmo.training.seeds import mean_and_sd
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -128,7 +128,7 @@ def figure(results: Results) -> "Figure":
     panels = drawn.subplots(1, len(tasks), squeeze=False)[0]
     for axes, title in zip(panels, tasks, strict=True):
         for colour, kind in zip(COLOURS, (WITH, WITHOUT), strict=False):
-            found = [spread(results["cells"][f"{title}/{kind}/{share}"]["dev"]) for share in results["fractions"]]
+            found = [mean_and_sd(results["cells"][f"{title}/{kind}/{share}"]["dev"]) for share in results["fractions"]]
             means = [one["mean"] for one in found]
             low, high = ([one["mean"] + sign * one["sd"] for one in found] for sign in (-1, 1))
             shares = [100 * share for share in results["fractions"]]

@@ -10,7 +10,6 @@ process of its own; on a CPU, one after another in this process. The layers of a
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -28,8 +27,9 @@ from elmo.tasks.seeds import MAY_CHANGE, dev_score, train_seed
 from elmo.tasks.sources import load_embedder, prepare_layers, request
 from elmo.tasks.task import Task
 from elmo.tasks.train import TaskTraining
+from elmo.training.parallel import Job, run_jobs
+from elmo.training.processes import cores
 from elmo.training.run import RECORD, Request, Run, without
-from elmo.training.side_by_side import Job, run_side_by_side
 
 Changes = Mapping[str, Any]  # nested values, merged into the config of a task
 
@@ -90,9 +90,9 @@ class Sweep:
         waiting = [(cell, seed) for cell in distinct.values() for seed in cell.requests if not _finished(cell, seed)]
         self._compute_layers([cell for cell, _ in waiting])
         devices = {device_named(cell.config.train.device).type for cell, _ in waiting}
-        jobs = self.workspace.jobs or ((os.cpu_count() or 1) if "cuda" in devices else 1)
+        jobs = self.workspace.jobs or (cores() if "cuda" in devices else 1)
         if jobs > 1:
-            self._train_side_by_side(waiting, jobs)
+            self._train_parallel(waiting, jobs)
         else:
             self._train_here(waiting)
         return {key: _scores(cell) for key, cell in prepared.items()}
@@ -162,7 +162,7 @@ class Sweep:
                     raise StoppedError
         self.workspace.report("training runs", len(waiting), len(waiting))
 
-    def _train_side_by_side(self, waiting: Sequence[tuple[_Prepared, int]], jobs: int) -> None:
+    def _train_parallel(self, waiting: Sequence[tuple[_Prepared, int]], jobs: int) -> None:
         todo = [
             Job(
                 f"{cell.folder.name}, seed {seed}",
@@ -176,7 +176,7 @@ class Sweep:
             done = sum("scores" in _record(job.folder) for job in todo)
             self.workspace.progress("training runs", done, len(todo))
 
-        if not run_side_by_side(todo, jobs=jobs, stop=self.workspace.stop, progress=progress, keep_going=True):
+        if not run_jobs(todo, jobs=jobs, stop=self.workspace.stop, progress=progress, keep_going=True):
             raise StoppedError
 
 

@@ -1,4 +1,4 @@
-"""The command `elmo`: one file per verb. Heavy imports are inside the functions, so that `--help` is fast."""
+"""The command line, `elmo`: one file per command. Heavy imports are inside the functions, so that `--help` is fast."""
 
 import errno
 import os
@@ -33,11 +33,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for verb in (
+for command in (
     embed, info, convert, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict, check,
     analyse,
 ):  # fmt: skip
-    app.command(cls=Command)(verb)
+    app.command(cls=Command)(command)
 
 
 def _print_version(asked: bool) -> None:

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs have in common."""
+"""Arguments and options that several commands have in common."""
 
 from pathlib import Path
 from typing import Annotated

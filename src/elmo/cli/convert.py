@@ -8,6 +8,7 @@ import typer
 
 from elmo.cli.arguments import ModelArgument, ThreadsOption, use_threads
 from elmo.errors import ConfigError
+from elmo.messages import counted
 
 
 def convert(
@@ -44,7 +45,7 @@ def convert(
         if float16:
             raise ConfigError("--float16 is for a folder; token embeddings are float32. Leave out one of the options")
         words, dim = convert_tokens(model, output, vocabulary)
-        print(f"{output}: {words:,} words of {dim}", file=sys.stderr)
+        print(f"{output}: {counted(words, 'word')} of {dim}", file=sys.stderr)
         return
     written = run(model, output, float16=float16)
     names = " and ".join([str(output), *(file.name for file in written.files[1:])])

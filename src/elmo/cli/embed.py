@@ -19,6 +19,7 @@ from elmo.cli.arguments import (
 )
 from elmo.cli.interrupt import interrupted_by_sigterm
 from elmo.cli.progress import FileReport
+from elmo.messages import counted
 from elmo.packaged import DEFAULT
 
 
@@ -95,4 +96,4 @@ def embed(
         except KeyboardInterrupt as stopped:
             print("; ".join(["elmo: interrupted", *getattr(stopped, "__notes__", [])]), file=sys.stderr)
             raise typer.Exit(130) from None
-    print(f"{output}: {done.sentences:,} sentences, {done.tokens:,} tokens", file=sys.stderr)
+    print(f"{output}: {counted(done.sentences, 'sentence')}, {counted(done.tokens, 'token')}", file=sys.stderr)

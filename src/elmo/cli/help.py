@@ -1,4 +1,4 @@
-"""HELP SCREENS: the same plain form for every verb and with every version of typer."""
+"""HELP SCREENS: the same plain form for every command and with every version of typer."""
 
 import re
 from typing import Any
@@ -11,7 +11,7 @@ _RANGE = re.compile(r"(; |  \[)x>=\d+(?=\])")  # typer's way to say "at least"
 
 
 class Command(TyperCommand):
-    """A verb whose help shows arguments in capitals, and one word for the type of an option."""
+    """A command whose help shows arguments in capitals, and one word for the type of an option."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from elmo.cli.arguments import ModelArgument
+from elmo.messages import counted
 from elmo.packaged import DEFAULT
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _encoder(config: "BiLMConfig") -> list[str]:
         f"{cnn.max_characters_per_token} characters of {cnn.embedding_dim}",
         f"filters {' '.join(f'{width}:{count}' for width, count in cnn.filters)} ({cnn.n_filters})",
         cnn.activation,
-        f"{cnn.n_highway} highway{'' if cnn.n_highway == 1 else 's'}",
+        counted(cnn.n_highway, "highway"),
     ]
 
 
@@ -53,7 +54,7 @@ def _lstms(config: "BiLMConfig") -> list[str]:
 
     lstm = config.lstm
     return [
-        f"{config.directions} direction{'s' if config.bidirectional else ''} × {lstm.n_layers}",
+        f"{counted(config.directions, 'direction')} × {lstm.n_layers}",
         f"cell {lstm.dim}, {clip(lstm.cell_clip)}",
         *([f"projection {lstm.projection_dim}, {clip(lstm.proj_clip)}"] if lstm.dim != lstm.projection_dim else []),
         "skip connections" if lstm.use_skip_connections else "no skip connections",

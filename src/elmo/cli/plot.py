@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from elmo.messages import counted
+
 
 def plot(
     runs: Annotated[
@@ -29,4 +31,4 @@ def plot(
     from elmo.training.plot import plot as write
 
     path = write(runs, output)
-    print(f"{path}: {len(runs)} run{'' if len(runs) == 1 else 's'}", file=sys.stderr)
+    print(f"{path}: {counted(len(runs), 'run')}", file=sys.stderr)

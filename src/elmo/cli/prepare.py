@@ -1,6 +1,5 @@
 """`elmo prepare`: raw text ─▶ a corpus folder to train on."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +8,7 @@ import typer
 
 from elmo.cli.interrupt import interrupted_by_sigterm
 from elmo.cli.progress import FileReport
+from elmo.messages import counted
 
 
 def prepare(
@@ -92,7 +92,7 @@ def prepare(
                 field=field,
                 seed=seed,
                 longest_line=longest_line,
-                jobs=jobs or _cores(),
+                jobs=jobs,
                 progress=report.show_stage,
             )
         except KeyboardInterrupt:
@@ -101,13 +101,9 @@ def prepare(
     counts = manifest["counts"]
     held = sum(shard["sentences"] for shard in manifest["heldout"])
     print(
-        f"{output}: {counts['sentences']:,} sentences, {counts['tokens']:,} tokens in {len(manifest['train'])} shards; "
-        f"{held:,} sentences held out, {counts['duplicates']:,} duplicates left out; "
-        f"{manifest['vocabulary']:,} of {manifest['words']:,} words predicted",
+        f"{output}: {counted(counts['sentences'], 'sentence')}, {counted(counts['tokens'], 'token')} in "
+        f"{counted(len(manifest['train']), 'shard')}; {counted(held, 'sentence')} held out, "
+        f"{counted(counts['duplicates'], 'duplicate')} left out; "
+        f"{manifest['vocabulary']:,} of {counted(manifest['words'], 'word')} predicted",
         file=sys.stderr,
     )
-
-
-def _cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -20,6 +20,7 @@ from elmo.cli.arguments import (
 )
 from elmo.cli.interrupt import interrupted_by_sigterm
 from elmo.cli.progress import FileReport
+from elmo.messages import counted
 from elmo.packaged import DEFAULT
 
 
@@ -80,6 +81,6 @@ def score(
             )
         except KeyboardInterrupt:
             left = "" if to_standard_output(output) else "; nothing was written"
-            print(f"elmo: interrupted after {totals.sentences} sentences{left}", file=sys.stderr)
+            print(f"elmo: interrupted after {counted(totals.sentences, 'sentence')}{left}", file=sys.stderr)
             raise typer.Exit(130) from None
     print(f"{input if to_standard_output(output) else output}: {totals}", file=sys.stderr)

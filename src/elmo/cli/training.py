@@ -1,4 +1,4 @@
-"""Arguments, options and messages of the verbs that train."""
+"""Arguments, options and messages of the commands that train."""
 
 import os
 import sys

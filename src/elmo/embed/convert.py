@@ -15,7 +15,7 @@ from elmo.weights.folder import Pretrained
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written."""
+    """The result of a conversion."""
 
     files: tuple[Path, ...]  # a model folder counts as one
     n_parameters: int

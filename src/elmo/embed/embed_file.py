@@ -14,6 +14,7 @@ from elmo.embed.sentences import MAX_SENTENCE_TOKENS
 from elmo.embed.store import Store, format_of
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.files import locked, refuse_existing
+from elmo.messages import counted
 from elmo.packaged import DEFAULT
 from elmo.text.reader import STDIN, Lines
 
@@ -109,7 +110,8 @@ def embed_file(
             if not saved:
                 raise
             same = " and the same input" if lines.name == STDIN else ""
-            how = f"{saved:,} sentences are saved in {store.part}; use --resume{same} to continue"
+            are = "is" if saved == 1 else "are"
+            how = f"{counted(saved, 'sentence')} {are} saved in {store.part}; use --resume{same} to continue"
             if isinstance(error, ElmoError):
                 raise type(error)(f"{error}. {how}") from error
             error.add_note(how)

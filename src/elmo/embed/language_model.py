@@ -18,6 +18,7 @@ from torch import Tensor
 from elmo.embed.runner import Runner
 from elmo.embed.words import with_boundaries
 from elmo.errors import ConfigError, WeightsError
+from elmo.messages import counted
 from elmo.model.device import without_autocast
 from elmo.model.packing import Packing
 from elmo.text.vocabulary import SPECIAL, Vocabulary
@@ -78,7 +79,7 @@ class Scores:
 
 
 class Substitute(NamedTuple):
-    """A word that could stand in a place, and its probability."""
+    """A word that fits at a place in a sentence, and its probability."""
 
     word: str
     probability: float
@@ -101,12 +102,12 @@ class LanguageModel:
             )
         if vocabulary is None:
             raise WeightsError(
-                "the model has a softmax but no vocabulary, which names its words; load(…, vocabulary=) gives the file"
+                "the model has a softmax but no vocabulary with its words; name the file with load(…, vocabulary=)"
             )
         if len(vocabulary) != bilm.config.n_softmax:
             raise WeightsError(
-                f"the softmax has {bilm.config.n_softmax} words, the vocabulary {len(vocabulary)}; expected as many. "
-                f"Are they from one model?"
+                f"the softmax has {bilm.config.n_softmax} words, the vocabulary {len(vocabulary)}; expected the same "
+                f"number. Are they from one model?"
             )
         self.runner = runner
         self.bilm = bilm
@@ -184,8 +185,8 @@ def _bits(log_p: LogProbabilities) -> LogProbabilities:
 
 
 def _place(i: int, length: int) -> int:
-    """Which token is meant, counted from the front."""
+    """Return the index of the token, counted from the front."""
     if not -length <= index(i) < length:
         allowed = f"expected {-length} to {length - 1}" if length else "so there is none to replace"
-        raise ConfigError(f"i is {i}; the sentence has {length} tokens, {allowed}")
+        raise ConfigError(f"i is {i}; the sentence has {counted(length, 'token')}, {allowed}")
     return index(i) % length

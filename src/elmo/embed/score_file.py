@@ -14,6 +14,7 @@ from elmo.embed.language_model import Scores, perplexity
 from elmo.embed.lines import tokens_of_lines
 from elmo.embed.sentences import MAX_SENTENCE_TOKENS
 from elmo.errors import no_softmax
+from elmo.messages import counted
 from elmo.packaged import DEFAULT
 from elmo.text.reader import Lines
 from elmo.text.writer import text_output
@@ -40,16 +41,16 @@ class Totals:
         self.bidirectional = scores.backward is not None
 
     def __str__(self) -> str:
-        counted = f"{self.sentences:,} sentences, {self.tokens:,} tokens"
+        size = f"{counted(self.sentences, 'sentence')}, {counted(self.tokens, 'token')}"
         if not self.sentences:
-            return counted
+            return size
         n = self.tokens + self.sentences
         forward = perplexity(self.forward, n)
         shown = f"{forward:.2f}"
         if self.bidirectional:
             backward = perplexity(self.backward, n)
             shown = f"{(forward + backward) / 2:.2f} (forward {forward:.2f}, backward {backward:.2f})"
-        return f"{counted}, {self.unknown / max(self.tokens, 1):.2%} unknown; perplexity {shown}"
+        return f"{size}, {self.unknown / max(self.tokens, 1):.2%} unknown; perplexity {shown}"
 
 
 def score_file(

@@ -4,7 +4,7 @@ In-place changes increase a tensor's version, and a new tensor has another addre
 version: for them, a few values of every parameter are compared. Single values changed through `.data` may stay
 unnoticed: change the parameter itself, under `torch.no_grad()`.
 
-It runs once in every call and has to be fast: 30 parameters take about 50 microseconds on a CPU.
+It is checked in every call, so it must be fast: 30 parameters take about 50 microseconds on a CPU.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from operator import is_
 import torch
 from torch import Tensor, nn
 
-RUNS, RUN = 2, 8  # places of each parameter that are compared, and values at each
+PLACES, VALUES = 2, 8  # places of each parameter that are compared, and values at each place
 
 
 class Snapshot:
@@ -31,9 +31,9 @@ class Snapshot:
         self._elsewhere: list[Tensor] = []
         for tensor in self._parameters:
             if tensor.device.type == "cpu":
-                self._on_cpu += [run.numpy().data for run in _runs(tensor.detach())]
+                self._on_cpu += [sample.numpy().data for sample in _samples(tensor.detach())]
             else:
-                self._elsewhere += _runs(tensor.detach())
+                self._elsewhere += _samples(tensor.detach())
         self._values = self._read()
 
     def holds(self) -> bool:
@@ -61,10 +61,10 @@ class Snapshot:
         return b"".join([*self._on_cpu, torch.cat(self._elsewhere).cpu().numpy().tobytes()])
 
 
-def _runs(tensor: Tensor) -> list[Tensor]:
+def _samples(tensor: Tensor) -> list[Tensor]:
     """Return a few values at each of a few places, spread over rows and columns, as bytes."""
     there = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
     count = min(tensor.numel(), there)
     memory = tensor.as_strided((count,), (1,), tensor.storage_offset())
-    starts = {max(int(count * (k + 0.618) / RUNS) - RUN, 0) for k in range(RUNS)}
-    return [memory[start : start + RUN].view(torch.uint8) for start in sorted(starts)]
+    starts = {max(int(count * (k + 0.618) / PLACES) - VALUES, 0) for k in range(PLACES)}
+    return [memory[start : start + VALUES].view(torch.uint8) for start in sorted(starts)]

@@ -47,8 +47,7 @@ def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """Return a context in which autocast is off on this tensor's device: everything inside keeps its own dtype.
 
     The biLM makes 2 · T matrix products in sequence, so rounding errors add up; it stays exact inside a network that
-    is trained in mixed precision. Pretraining uses autocast below this level, in
-    `BiLM.run_lstms`.
+    is trained in mixed precision. Pretraining uses autocast below this level, in `BiLM.run_lstms`.
     """
     device = tensor.device.type
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

@@ -29,14 +29,14 @@ class Packing:
         """Pack sentences of these lengths."""
         given = np.asarray(lengths, dtype=np.int64)
         order = np.argsort(-given, kind="stable")
-        falling = given[order]
-        longest = int(falling[0]) if len(falling) else 0
+        descending = given[order]
+        longest = int(descending[0]) if len(descending) else 0
         # Active at step t: as many as are longer than t.
-        rows = np.searchsorted(-falling, -np.arange(longest), side="left")
+        rows = np.searchsorted(-descending, -np.arange(longest), side="left")
         starts = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
         step = np.repeat(np.arange(longest), rows)
         rank = np.arange(starts[-1]) - starts[step]
-        mirror = starts[falling[rank] - 1 - step] + rank
+        mirror = starts[descending[rank] - 1 - step] + rank
         return cls(order, rows.tolist(), order[rank], step, mirror)
 
     def of_sentences(self) -> list[npt.NDArray[np.int64]]:

@@ -3,4 +3,4 @@
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-DEFAULT = "english"  # what `elmo.load()` gives
+DEFAULT = "english"  # the model that `elmo.load()` loads

@@ -1,1 +1,1 @@
-"""CORPUS ─▶ WEIGHTS: prepare (text ─▶ corpus folder), corpus, streams, loss, and the training of a biLM on them."""
+"""TEXT ─▶ CORPUS ─▶ WEIGHTS: a corpus folder from text, and the training of a biLM on it."""

@@ -1,6 +1,6 @@
 """The config of a training run. The defaults are those of the original (paper, section 3.4, and bilm-tf).
 
-TOML tables are the dataclasses: `steps`, `epochs` and `seed` stand at the top, `[model]`, `[batch]`, … below.
+In TOML, `steps`, `epochs` and `seed` are at the top level; `[model]`, `[batch]` and so on are tables.
 """
 
 import json
@@ -39,7 +39,7 @@ class ArchitectureConfig(CheckedConfig):
     lstm: LSTMConfig = field(default_factory=LSTMConfig)
     char_cnn: CharCNNConfig | None = field(default_factory=CharCNNConfig)  # none: the model reads words
     bidirectional: bool = True
-    share_embedding_softmax: bool = False  # the word table is the softmax's weight, too
+    share_embedding_softmax: bool = False  # use the word table as the softmax's weight
 
     def __post_init__(self) -> None:
         if self.share_embedding_softmax and self.char_cnn is not None:

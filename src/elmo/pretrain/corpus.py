@@ -24,7 +24,7 @@ from elmo.text.vocabulary import Vocabulary
 
 FORMAT = 1
 MANIFEST, WORDS, VOCABULARY = "corpus.json", "words.txt", "vocabulary.txt"
-BEGIN, END, UNKNOWN_ROW = 0, 1, 2  # rows of words.txt; BEGIN and END stand around sentences, and nowhere else
+BEGIN, END, UNKNOWN_ROW = 0, 1, 2  # rows of words.txt; BEGIN and END are around sentences, and nowhere else
 
 Rows = npt.NDArray[np.uint32]
 
@@ -106,8 +106,8 @@ class Corpus:
         words = Words(path) if path.stat().st_size else ()
         if not isinstance(words, Words) or len(words) != self.manifest["words"]:
             raise DataError(
-                f"{self.folder / WORDS}: {len(words)} words; expected {self.manifest['words']}, as many as were "
-                f"prepared. Prepare the text again"
+                f"{self.folder / WORDS}: {len(words)} words; expected {self.manifest['words']}, the number in "
+                f"{MANIFEST}. Prepare the text again"
             )
         return words
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class World:
-    """This process among the others."""
+    """The rank of this process, and the number of processes."""
 
     rank: int = 0
     size: int = 1

@@ -1,7 +1,7 @@
 """TEXT ─▶ PERPLEXITY: the full softmax over every held-out token, in both directions (paper, section 3.4).
 
 A sentence of n words has n + 1 predictions: its words and the boundary that ends it, as is usual for language models.
-bilm-tf also counts the boundary that begins the next sentence, which is always right: `as_bilm_tf` is that figure.
+bilm-tf also counts the boundary that begins the next sentence, which is always predicted: `as_bilm_tf` includes it.
 """
 
 import math
@@ -136,8 +136,8 @@ class _Encoded:
             if bilm.config.char_cnn is None:
                 ids = targets[torch.from_numpy(some.astype(np.int64)).to(device)] + 1
             else:
-                spelled = corpus.words.characters(some, bilm.config.char_cnn.max_characters_per_token)
-                ids = torch.from_numpy(spelled).to(device).long()
+                characters = corpus.words.characters(some, bilm.config.char_cnn.max_characters_per_token)
+                ids = torch.from_numpy(characters).to(device).long()
             parts.append(bilm.token_encoder(ids))
         self._vectors = torch.cat(parts)
 

@@ -5,8 +5,10 @@ the domain, is first trained with the biLM frozen, so that random gradients do n
 """
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -43,13 +45,17 @@ def finetune(
     stop: threading.Event | None = None,
     world: World | None = None,
     report: Report | None = None,
+    facts: Mapping[str, Any] | None = None,
 ) -> Change | None:
-    """Train a model further; the result is OUT/model. Returns None if `stop` ended it early."""
+    """Train a model further; the result is OUT/model. Returns None if `stop` ended it early.
+
+    `facts` are added to the record of the run.
+    """
     if not corpus.heldout:
         raise DataError(f"{corpus.folder}: nothing is held out; prepare it with --heldout to measure the improvement")
     first = out / SOFTMAX
     if resume and not (first / RECORD).exists():
-        Run(out).refuse_nothing()
+        Run(out).refuse_missing()
     if model.bilm.softmax is None:
         start = with_new_softmax(model, corpus, config.seed)
         if resume and (first / MODEL).exists():
@@ -58,7 +64,7 @@ def finetune(
             softmax = Training(
                 corpus, first, config,
                 resume=resume and (first / RECORD).exists(), start=start, softmax_only=True,
-                ignore_memory=ignore_memory, world=world, report=report,
+                ignore_memory=ignore_memory, world=world, report=report, facts=facts,
             )  # fmt: skip
             if not softmax.train(stop):
                 return None
@@ -70,7 +76,8 @@ def finetune(
         raise WeightsError("the model has a softmax but no vocabulary.txt; expected one, to train it further")
     training = Training(
         corpus, out, config,
-        resume=resume and (out / RECORD).exists(), start=model, ignore_memory=ignore_memory, world=world, report=report,
+        resume=resume and (out / RECORD).exists(), start=model,
+        ignore_memory=ignore_memory, world=world, report=report, facts=facts,
     )  # fmt: skip
     if training.progress.best_step is None:
         training.evaluate_start()

@@ -1,4 +1,4 @@
-"""ONE CALL PER VERB, from paths: what `elmo pretrain`, `elmo finetune` and `elmo perplexity` do."""
+"""ONE CALL PER COMMAND, from paths: what `elmo pretrain`, `elmo finetune` and `elmo perplexity` do."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from elmo.files import locked
 from elmo.model.device import device_named
 from elmo.pretrain import evaluate
 from elmo.pretrain.config import PretrainConfig
-from elmo.pretrain.corpus_source import open_or_prepare
+from elmo.pretrain.corpus_source import TextOptions, open_or_prepare
 from elmo.pretrain.distributed import World, joined
 from elmo.pretrain.evaluate import Perplexity
 from elmo.pretrain.finetune import SOFTMAX, Change, steps_saved
@@ -51,17 +51,20 @@ def pretrain(
     """Train a biLM on a corpus folder or a text; OUT/model is the result.
 
     The recipe is the default, changed by `preset`, the TOML file `config` and `settings` ("optimizer.name=adam"), in
-    this order. `tokenizer` and `vocabulary` are for text. With `catch_signals`, SIGINT and SIGTERM end the run after
-    its current step, with a checkpoint. Processes that torchrun started share the work.
+    this order. `tokenizer` and `vocabulary` are for text; to resume a run, they need not be given again. With
+    `catch_signals`, SIGINT and SIGTERM end the run after its current step, with a checkpoint. Processes that torchrun
+    started share the work.
     """
-    out = Path(out)
+    corpus, out = Path(corpus), Path(out)
     with joined() as world, _owned(out, world):
         recipe = _recipe("pretrain", out, resume, config, settings, preset)
-        text = open_or_prepare(Path(corpus), out, _path(vocabulary), tokenizer=tokenizer, world=world)
+        options = _text_options(corpus, out, resume, tokenizer, vocabulary)
+        text = open_or_prepare(corpus, out, options, world=world)
         with stopping(catch_signals) as stop:
             training = Training(
-                text, out, recipe, resume=resume, ignore_memory=ignore_memory, world=world, report=report
-            )
+                text, out, recipe,
+                resume=resume, ignore_memory=ignore_memory, world=world, report=report, facts=options.record(corpus),
+            )  # fmt: skip
             finished = training.train(stop)
         progress = training.progress
         return Outcome(finished, progress.step, out / MODEL, training.bilm.n_parameters(), progress.best)
@@ -85,15 +88,17 @@ def finetune(
     The arguments are those of `pretrain`. Five percent of a text are held out; a corpus folder must have a held-out
     part.
     """
-    out = Path(out)
+    corpus, out = Path(corpus), Path(out)
     with joined() as world, _owned(out, world):
         recipe = _recipe("finetune", out, resume, config, settings)
         start = source.read(model, softmax=True)
-        text = open_or_prepare(Path(corpus), out, heldout="5%", tokenizer=tokenizer, world=world)
+        options = _text_options(corpus, out, resume, tokenizer)
+        text = open_or_prepare(corpus, out, options, heldout="5%", world=world)
         with stopping(catch_signals) as stop:
             change = run_finetuning(
                 start, text, out, recipe,
                 resume=resume, ignore_memory=ignore_memory, stop=stop, world=world, report=report,
+                facts=options.record(corpus),
             )  # fmt: skip
         return Outcome(change is not None, steps_saved(out), out / MODEL, change=change)
 
@@ -120,7 +125,7 @@ def perplexity(
     if read.bilm.softmax is None or read.vocabulary is None:
         raise no_softmax(model)
     with tempfile.TemporaryDirectory() as temporary:
-        text = open_or_prepare(Path(corpus), Path(temporary), tokenizer=tokenizer)
+        text = open_or_prepare(Path(corpus), Path(temporary), TextOptions(tokenizer))
         prepared = text.folder == Path(corpus)
         shards = text.heldout if part == "heldout" and prepared else text.train
         if not shards:
@@ -137,13 +142,23 @@ def _recipe(
     settings: Iterable[str],
     preset: str | None = None,
 ) -> PretrainConfig:
-    """Defaults ◀ preset ◀ file ◀ settings; a resumed run starts from the recipe it was started with."""
-    started_with = None
-    if resume:
-        folder = next((folder for folder in (out, out / SOFTMAX) if (folder / RECORD).exists()), out)
-        started_with = Run(folder).config_of(task)
+    """Build the recipe: defaults ◀ preset ◀ file ◀ settings. A resumed run keeps the recipe it was started with."""
+    started_with = _begun(out).config_of(task) if resume else None
     finetuning = task == "finetune"
     return PretrainConfig.load(preset, _path(file), settings, finetuning=finetuning, started_with=started_with)
+
+
+def _text_options(
+    corpus: Path, out: Path, resume: bool, tokenizer: str | None, vocabulary: str | Path | None = None
+) -> TextOptions:
+    """Return how to read a text: as the options say, or for a resumed run as its record says."""
+    options = TextOptions(tokenizer, _path(vocabulary))
+    return options.resumed(corpus, _begun(out).record) if resume else options
+
+
+def _begun(out: Path) -> Run:
+    """Return the run to resume: of a fine-tuning that is in its first stage, the one that trains a new softmax."""
+    return Run(next((folder for folder in (out, out / SOFTMAX) if (folder / RECORD).exists()), out))
 
 
 @contextmanager

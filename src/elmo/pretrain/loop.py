@@ -8,7 +8,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -92,11 +92,13 @@ class Training:
         ignore_memory: bool = False,
         world: World | None = None,
         report: Report | None = None,
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin or resume a run.
 
         `start` is a model to train further instead of a new one; with `softmax_only` the rest of it stays fixed. A run
-        that will not fit into memory is refused, unless `ignore_memory` is true.
+        that will not fit into memory is refused, unless `ignore_memory` is true. `facts` are added to the record of a
+        new run.
         """
         self.corpus, self.out, self.config, self.run = corpus, out, config, Run(out)
         self.world, self.report = world or World(), report
@@ -148,7 +150,7 @@ class Training:
             if resume:
                 self.run.rewind(self.request, self.progress.step)
             else:
-                self.run.begin(self.request, negatives=negatives)
+                self.run.begin(self.request, negatives=negatives, **(facts or {}))
 
     def train(self, stop: threading.Event | None = None) -> bool:
         """Train to the last step, or until `stop` is set; save in both cases. Returns whether the last was reached."""

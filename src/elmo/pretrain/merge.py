@@ -60,7 +60,7 @@ class Merged:
 def number_words(parts: Sequence[Part], first: Sequence[str]) -> list[str]:
     """Number all distinct words, beginning with `first`; write each part's numbers beside it, and return the words.
 
-    A token of the text that is spelled like a sentence boundary is counted as `<UNK>`: it must not end the sentence.
+    A token of the text that looks like a sentence boundary is counted as `<UNK>`: it must not end the sentence.
     """
     table: defaultdict[str, int] = defaultdict()
     table.default_factory = table.__len__

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.pretrain.config import OptimizerConfig
+from elmo.training.optimizer_state import restore_state, state_tensors
 
 EPSILON = 1e-10  # added to the square root, as in PyTorch's Adagrad
 
@@ -87,26 +88,10 @@ class Optimizer:
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that a resumed run needs, by `parameter.quantity`."""
-        return {
-            f"{self._names[parameter]}.{quantity}": value if isinstance(value, Tensor) else torch.tensor(float(value))
-            for optimizer in self._optimizers
-            for parameter, values in optimizer.state.items()
-            for quantity, value in values.items()
-        }
+        every = (state_tensors(optimizer, self._names) for optimizer in self._optimizers)
+        return {name: value for tensors in every for name, value in tensors.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state()` returned."""
         for optimizer in self._optimizers:
-            for parameter in [parameter for group in optimizer.param_groups for parameter in group["params"]]:
-                own = f"{self._names[parameter]}."
-                for full, value in state.items():
-                    if full.startswith(own):
-                        quantity = full.removeprefix(own)
-                        optimizer.state[parameter][quantity] = _restored(optimizer, parameter, quantity, value)
-
-
-def _restored(optimizer: torch.optim.Optimizer, parameter: Tensor, quantity: str, value: Tensor) -> Tensor | int:
-    """Convert a quantity to what the optimizer keeps: step counts are on the CPU, SparseAdam's is an integer."""
-    if quantity != "step":
-        return value.to(parameter.device, copy=True)
-    return int(value) if isinstance(optimizer, torch.optim.SparseAdam) else value.clone()
+            restore_state(optimizer, self._names, state)

@@ -4,9 +4,9 @@
     merge    parts ─▶ shards: shuffled, without duplicates, some of them held out   (merge.py, in parallel)
     write    words by descending count ─▶ words.txt, vocabulary.txt, shards, corpus.json
 
-Memory holds the table of distinct words and, per process, one block or a few million tokens of a shard. Everything else
-is in `OUT.part/`, and finished steps are kept there: an interrupted run continues when it is called again. The result
-depends neither on the number of processes nor on interruptions.
+In memory are the table of distinct words and, per process, one block or a few million tokens of a shard. Everything
+else is in `OUT.part/`, and finished stages are kept there: an interrupted run continues when it is called again. The
+result depends neither on the number of processes nor on interruptions.
 """
 
 import json
@@ -28,7 +28,7 @@ from elmo.pretrain.prepare_settings import PrepareSettings, work_folder
 from elmo.pretrain.sorted_parts import BLOCK_KEYS, KEYS, Block, Part, SentenceReader, blocks, write_part
 from elmo.text import reader
 from elmo.text.vocabulary import SPECIAL, Vocabulary
-from elmo.training.processes import ProcessPool
+from elmo.training.processes import ProcessPool, cores
 
 SHARD_TOKENS = 10_000_000
 LONGEST_WORD = 48  # bytes: the character CNN reads 50, with the marks for the beginning and the end of a word
@@ -54,7 +54,7 @@ def prepare(
     field: str = "text",
     seed: int = 0,
     longest_line: int = reader.LONGEST_LINE,
-    jobs: int = 1,
+    jobs: int | None = 1,
     block_bytes: int = reader.PIECE_BYTES,
     progress: ProgressCallback | None = None,
 ) -> dict[str, Any]:
@@ -63,10 +63,11 @@ def prepare(
     `tokenizer` is "moses", "whitespace" or "PATH:FUNC". `sentences` is "split" (find the sentences) or "lines" (one per
     line). `heldout` is a share of the sentences or a text file. The vocabulary is the `vocab_size` most frequent words,
     the words that occur at least `min_count` times (2 by default), or the words of a `vocabulary` file. Without
-    `shuffle` the text keeps its order and its duplicates. A token spelled `<S>` or `</S>` is counted as `<UNK>`.
+    `shuffle` the text keeps its order and its duplicates. A token `<S>` or `</S>` is counted as `<UNK>`.
 
-    Call it again with the same arguments to continue after an interruption; only `jobs`, the number of processes, may
-    differ. With several jobs, a script that calls this needs the usual `if __name__ == "__main__":`.
+    `jobs` is the number of processes; None means one per core. With more than one, a script that calls this needs the
+    usual `if __name__ == "__main__":`. Call it again with the same arguments to continue after an interruption; only
+    `jobs` may differ.
     """
     settings = PrepareSettings(
         tokenizer=tokenizer,
@@ -87,7 +88,7 @@ def prepare(
     heldout_names = reader.files([settings.heldout]) if settings.share is None else []
     vocabulary_words = None if settings.vocabulary is None else _read_vocabulary(Path(settings.vocabulary))
     target = Path(out)
-    with work_folder(target, settings) as work, ProcessPool(jobs) as pool:
+    with work_folder(target, settings) as work, ProcessPool(jobs or cores()) as pool:
         preparation = _Preparation(work, settings, pool, progress or (lambda *_: None))
         manifest = preparation.run(names, heldout_names, vocabulary_words)
         try:
@@ -297,8 +298,8 @@ def _make_part(block: Block, folder: Path, reader: SentenceReader) -> tuple[dict
 
 def _order(words: list[str], counts: Counts, head: int) -> Counts:
     """Order the word numbers: the first `head` stay first, the others follow by descending count, then code points."""
-    falling = counts.tolist()
-    rest = sorted(range(head, len(words)), key=lambda k: (-falling[k], words[k]))
+    occurs = counts.tolist()
+    rest = sorted(range(head, len(words)), key=lambda k: (-occurs[k], words[k]))
     return np.array([*range(head), *rest], dtype=np.int64)
 
 
@@ -314,9 +315,9 @@ def _read_vocabulary(path: Path) -> Vocabulary:
 
 def _check_order(name: str, counts: Counts) -> None:
     """Refuse a vocabulary whose second half is more frequent than its first."""
-    falling = counts[len(SPECIAL) :]
-    half = (len(falling) + 1) // 2
-    early, late = int(falling[:half].sum()), int(falling[half:].sum())
+    occurs = counts[len(SPECIAL) :]
+    half = (len(occurs) + 1) // 2
+    early, late = int(occurs[:half].sum()), int(occurs[half:].sum())
     if late > early:
         raise DataError(
             f"{name}: not sorted by descending count: the first half of its words occurs {early:,} times in the "

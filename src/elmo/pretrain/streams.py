@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from elmo.errors import DataError
+from elmo.messages import counted
 from elmo.pretrain.corpus import Corpus, Rows, Shard, end_to_end, sentences_in
 
 SHUFFLE = 1  # random numbers for different purposes are independent sequences: this is the one for shuffling
@@ -43,8 +44,8 @@ class Streams:
         if self.columns_per_epoch <= steps:
             found = sum(len(shard) for shard in corpus.train)
             raise DataError(
-                f"{corpus.folder}: {found:,} training tokens in {len(corpus.train)} shards do not fill one batch of "
-                f"{batch} rows × {steps + 1} tokens; expected more text, a smaller batch.size or fewer shards"
+                f"{corpus.folder}: {found:,} training tokens in {counted(len(corpus.train), 'shard')} do not fill one "
+                f"batch of {batch} rows × {steps + 1} tokens; expected more text, a smaller batch.size or fewer shards"
             )
 
     @property

@@ -46,7 +46,7 @@ def fraction(examples: Sequence[Example], share: float, seed: int) -> Sequence[E
 
 
 def _rows(count: int, share: float, seed: int) -> list[int]:
-    """The rows of a share of `count`, in their order."""
+    """Draw a share of `count` rows; return them in ascending order."""
     drawn = np.random.default_rng([seed, count]).choice(count, max(1, round(share * count)), replace=False)
     return sorted(drawn.tolist())
 

@@ -1,4 +1,4 @@
-"""TEXTS ─▶ LAYERS, ONCE: the layers of a corpus by a frozen biLM, stored for all epochs, seeds and configs.
+"""TEXTS ─▶ LAYERS, COMPUTED ONCE: the layers of a frozen biLM, stored for all epochs, seeds and configs.
 
 $ELMO_CACHE/layers/MODEL-TEXTS.npy    (tokens, L+1, 2D) in float16, memory-mapped; named by hashes of model and texts
 $ELMO_CACHE/layers/MODEL-TEXTS/       its parts, while it is being computed
@@ -95,10 +95,10 @@ class FrozenLayers:
             rows = np.where(mask, starts[:, None] + np.arange(longest), 0)
             gathered = stored.gather(rows, self.embedder.device)
         else:
-            both = np.zeros((*mask.shape, self.embedder.n_layers, self.embedder.dim), dtype=np.float16)
-            for row, array in zip(both, self.embedder.embed(texts, dtype="float16", state=self.state), strict=True):
+            computed = np.zeros((*mask.shape, self.embedder.n_layers, self.embedder.dim), dtype=np.float16)
+            for row, array in zip(computed, self.embedder.embed(texts, dtype="float16", state=self.state), strict=True):
                 row[: array.shape[1]] = array.transpose(1, 0, 2)
-            gathered = to_device(torch.from_numpy(both), self.embedder.device)
+            gathered = to_device(torch.from_numpy(computed), self.embedder.device)
         where = to_device(torch.from_numpy(mask), self.embedder.device)
         return Layers(gathered.float().permute(2, 0, 1, 3) * where[..., None], where)
 

@@ -36,7 +36,7 @@ BILM = "inputs.bilm."  # in a task model, the names of the parameters of a train
 class ElmoConfig(CheckedConfig):
     """Where and how a task uses a biLM."""
 
-    model: str = DEFAULT  # whatever `elmo.load` takes
+    model: str = DEFAULT  # a name or path, as for `elmo.load`
     placement: Literal["none", "input", "output", "both"] = "input"
     mix: str = "learned"  # or last, average, layer:j
     mix_l2: NonNegativeFloat = 0.001  # λ of the penalty on the weights of the mix
@@ -204,7 +204,7 @@ class Inputs(nn.Module):
         }
 
     def _layers(self, texts: Sequence[Tokens], device: torch.device) -> Layers | None:
-        """The layers of a batch: looked up, or computed by the biLM that is trained with the task."""
+        """Return the layers of a batch: looked up, or computed by the biLM that is trained with the task."""
         if self.config.elmo.placement == "none":
             return None
         if self.bilm is None:

@@ -1,4 +1,4 @@
-"""WHAT IS TRAINED: a task's model, its optimizer and the average of its weights; saved and restored together."""
+"""A TASK'S MODEL AND ITS OPTIMIZER, with the average of the weights; saved and restored together."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from elmo.tasks.inputs import BILM
 from elmo.tasks.task import TaskModel
 from elmo.tasks.train_config import TrainConfig
+from elmo.training.optimizer_state import restore_state, state_tensors
 
 
 class Learner:
@@ -21,6 +22,7 @@ class Learner:
         self.model = model
         self._config = config
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self._names: dict[Tensor, str] = {parameter: name for name, parameter in self._trained.items()}
         self._optimizer = _optimizer(self._trained, config, bilm_learning_rate)
         self._average = {name: p.detach().clone() for name, p in self._trained.items()} if config.ema else {}
 
@@ -54,18 +56,14 @@ class Learner:
         """Return everything that `restore` needs, by name."""
         frozen = {name for name, parameter in self.model.named_parameters() if not parameter.requires_grad}
         tensors = {f"model.{name}": v for name, v in self.model.state_dict().items() if name not in frozen}
-        states = self._optimizer.state_dict()["state"]
-        tensors |= {f"optimizer.{n}.{key}": value for n, state in states.items() for key, value in state.items()}
+        state = state_tensors(self._optimizer, self._names)
+        tensors |= {f"optimizer.{name}": value for name, value in state.items()}
         return tensors | {f"mean.{name}": value for name, value in self._average.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from the tensors of an earlier step."""
         self.restore_weights(tensors)
-        states: dict[int, dict[str, Tensor]] = {}
-        for name, value in _of_kind("optimizer", tensors).items():
-            number, _, key = name.partition(".")
-            states.setdefault(int(number), {})[key] = value
-        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": states})
+        restore_state(self._optimizer, self._names, _of_kind("optimizer", tensors))
 
     def restore_weights(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over the weights and their average, without the state of the optimizer."""
@@ -85,8 +83,8 @@ class Learner:
         """Move the average towards the weights: faster at first, so that the initial weights are soon forgotten."""
         if self._config.ema is not None:
             decay = min(self._config.ema, (1 + number) / (10 + number))
-            for name, parameter in self._trained.items():
-                self._average[name].lerp_(parameter, 1 - decay)
+            averages = [self._average[name] for name in self._trained]
+            torch._foreach_lerp_(averages, list(self._trained.values()), 1 - decay)  # one launch for all on a GPU
 
     @torch.no_grad()
     def _swap(self) -> None:
@@ -111,5 +109,5 @@ def _optimizer(
 
 
 def _of_kind(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose name begins with a kind, without it."""
+    """Return the tensors whose name begins with a kind, named without it."""
     return {name.removeprefix(f"{kind}."): v for name, v in tensors.items() if name.startswith(f"{kind}.")}

@@ -1,4 +1,4 @@
-"""WHAT THE READERS OF TASKS SHARE: the files of a data folder, a sentence to predict from, files of predictions."""
+"""DATA FOLDERS, SENTENCES AND FILES OF PREDICTIONS: what the readers of several tasks share."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -34,20 +34,21 @@ def train_seeds(
     report: Report | None = None,
     progress: Callable[[Logs], None] = lambda _: None,
 ) -> dict[str, Any] | None:
-    """Train `count` seeds of a task, beginning with that of the config, `jobs` side by side (all on a GPU, else one).
+    """Train `count` seeds of a task, beginning with that of the config, `jobs` at a time.
 
-    `name` is the name or the folder of a task. Return the content of report.json; None if `stop` ended it early. Each
+    By default all seeds are trained at once on a GPU, and one at a time on a CPU. `name` is the name or the folder of a
+    task. Return the content of report.json; None if `stop` ended it early. Each
     seed has a process of its own, so a script that calls this needs the usual `if __name__ == "__main__":`.
     """
     device = device_named(config.train.device)
     requests = _prepare(name, config, data, out, count, device, report)
     train = partial(train_seed, name, asdict(config), data)
-    side_by_side = jobs or (count if device.type == "cuda" else 1)
-    return seeds.train_seeds(train, requests, out, jobs=side_by_side, threads=threads, stop=stop, progress=progress)
+    at_a_time = jobs or (count if device.type == "cuda" else 1)
+    return seeds.train_seeds(train, requests, out, jobs=at_a_time, threads=threads, stop=stop, progress=progress)
 
 
 def epoch_line(values: Mapping[str, Any]) -> str:
-    """Format the metrics of an epoch for people."""
+    """Format the metrics of an epoch as a line of text."""
     name, score = dev_score(values)
     seconds = values["train_seconds"] + values["dev_seconds"]
     return f"epoch {values['step']}: loss {values['loss']:.4f}, dev {name} {score:.2f}, {seconds:.1f} s"

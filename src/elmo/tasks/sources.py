@@ -1,4 +1,4 @@
-"""WHAT A RUN READS: its biLM, the layers of its texts, and the fingerprints of its files."""
+"""THE SOURCES OF A RUN: its biLM, the layers of its texts, and the fingerprints of its files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +37,7 @@ def prepare_layers(
 
 
 def request(task: Task, config: Any, splits: Splits, data: str, embedder: Embedder | None) -> Request:
-    """Describe what a run of this config on these data computes; `data` is where they were read."""
+    """Describe a run of this config on this data, so that a resumed run can be compared with it; `data` is its path."""
     inputs = config.inputs
     sources = {"data": Source(data, fingerprint(splits))}
     if inputs.vectors is not None:

@@ -1,4 +1,4 @@
-"""THE TASKS' TRAINING LOOP: examples ─▶ epochs ─▶ dev score, patience ─▶ the best model, and its test score.
+"""THE TRAINING LOOP OF A TASK: examples ─▶ epochs ─▶ dev score, patience ─▶ the best model, and its test score.
 
     OUT/run.json, OUT/metrics.jsonl    the config; a line per epoch: loss, scores, mixes, seconds, memory
     OUT/checkpoints/step-…             the last epoch and the best one; a step is an epoch
@@ -41,21 +41,21 @@ class Report(Protocol):
     """Callbacks for progress reporting."""
 
     def prepared(self, done: int, of: int) -> None:
-        """The layers of `done` of `of` tokens are computed."""
+        """Called while layers are computed: `done` of `of` tokens have theirs."""
 
     def began(self, epoch: int, batches: int) -> None:
-        """An epoch of this many batches begins."""
+        """Called when an epoch begins, with its number of batches."""
 
     def stepped(self) -> None:
-        """A batch is done."""
+        """Called after every batch."""
 
     def logged(self, values: Mapping[str, Any]) -> None:
-        """An epoch is done; `values` is its line in the metrics."""
+        """Called with every line that is added to the metrics, one per epoch."""
 
 
 @dataclass
-class Progress(Best):
-    """The progress of a run, saved with every checkpoint; the best score is the highest dev score."""
+class TrainingState(Best):
+    """The numbers that are saved with every checkpoint; the best score is the highest dev score."""
 
     epoch: int = 0
     learning_rate: float = 0.0
@@ -63,7 +63,7 @@ class Progress(Best):
 
 
 class TaskTraining:
-    """The training of one seed of a task."""
+    """One run of a task, from its first epoch or from its last checkpoint."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class TaskTraining:
         self.train_config: TrainConfig = config.train
         for part in ("train", "dev"):
             if not splits.get(part):
-                raise DataError(f"{data}: no {part} part. Training needs one part to learn from and one to choose by")
+                raise DataError(f"{data}: no {part} part; expected train to learn from, dev to choose the best epoch")
         if resume:
-            self.run.refuse_nothing()
+            self.run.refuse_missing()
         else:
             self.run.refuse_used()
         self.splits = {**splits, "train": fraction(splits["train"], config.train.train_fraction, config.train.seed)}
@@ -105,10 +105,10 @@ class TaskTraining:
         self.model: TaskModel = task.model(config, inputs, labels).to(self.device)
         self.trained = TrainedTask(task, config, labels, vectors.words if vectors else [], self.model)
         self.learner = Learner(self.model, self.train_config, config.inputs.elmo.learning_rate)
-        self.progress = Progress(learning_rate=self.train_config.learning_rate)
+        self.progress = TrainingState(learning_rate=self.train_config.learning_rate)
         if saved is not None:
             with saved.reading():
-                self.progress = Progress(**saved.facts()["progress"])
+                self.progress = TrainingState(**saved.facts()["progress"])
                 self.learner.restore(saved.tensors())
         if resume:
             self.run.rewind(request, self.progress.epoch)

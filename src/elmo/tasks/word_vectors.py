@@ -50,7 +50,7 @@ def count_words(examples: Sequence[Example], lowercase: bool) -> Counter[str]:
 def read_vectors(path: Path, max_words: int, always: Iterable[str] = ()) -> WordVectors:
     """Read the first `max_words` lines of a file, and of the other lines those of the words in `always`.
 
-    Most files are sorted by falling frequency. The file may be compressed (.gz, .xz, .bz2, .zst).
+    Most files are sorted by descending frequency. The file may be compressed (.gz, .xz, .bz2, .zst).
     """
     wanted, words, rows = set(always), [], []
     dim = None

@@ -5,7 +5,7 @@
 Every id is shifted by one, so that 0 means "no token", as in bilm-tf's Batcher and AllenNLP's `batch_to_ids`. Bytes are
 1–256; the five marks follow.
 
-A token that is spelled `<S>` or `</S>` in a user's text gets the ids of the boundary, as in both of them. It is a token
+A token `<S>` or `</S>` in the text of a user has the ids of the boundary, as in both of them. Otherwise it is a token
 like any other: it does not end the sentence, and it has a vector. `elmo prepare` counts it as `<UNK>`.
 """
 
@@ -46,7 +46,7 @@ def word_ids(words: Sequence[str], max_characters: int) -> npt.NDArray[np.int64]
 def word_ids_from_bytes(
     text: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], max_characters: int
 ) -> npt.NDArray[np.int16]:
-    """Compute `word_ids` of words in one long array of UTF-8 bytes, all at once; boundaries are not treated."""
+    """Compute `word_ids` of words in one long array of UTF-8 bytes, all at once; no word is a boundary here."""
     ids = np.full((len(starts), max_characters), PADDING_ID, dtype=np.int16)
     ends = np.minimum(lengths, max_characters - 2)
     places = np.arange(int(ends.max(initial=0)))

@@ -2,8 +2,8 @@
 
 A sentence ends at `.` `?` `!` or `…` with closing quotes and brackets, before white space and a character that is not
 in lower case. A full stop does not end it after an initial (J. Smith), an abbreviation (Mr. Smith, No. 5), capitals
-with full stops between them (the U.S. Army), or a number at its beginning (2. Results). In doubt the text is not split:
-two sentences joined do less harm than a sentence cut in half.
+with full stops between them (the U.S. Army), or a number at its beginning (2. Results). If in doubt, the text is not
+split: joining two sentences does less harm than cutting one in half.
 """
 
 import re

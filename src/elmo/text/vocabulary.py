@@ -31,7 +31,7 @@ class Vocabulary:
             )
         if len(self._ids) < len(self.words):
             twice = next(word for row, word in enumerate(self.words) if self._ids[word] != row + 1)
-            raise DataError(f"{where}: {twice!r} is there more than once; expected one line for each word")
+            raise DataError(f"{where}: {twice!r} occurs more than once; expected one line per word")
 
     @classmethod
     def read(cls, path: Path) -> "Vocabulary":

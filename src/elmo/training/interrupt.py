@@ -9,9 +9,10 @@ from types import FrameType
 
 @contextmanager
 def stopping(catch_signals: bool = True) -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set: the run finishes its step and saves. A second SIGINT does not wait.
+    """Give an event that SIGINT and SIGTERM set: the run then finishes its step and saves.
 
-    Without `catch_signals` the signals keep their usual meaning, and the event is never set.
+    A second SIGINT does not wait. Without `catch_signals` the signals keep their usual meaning, and the event is never
+    set.
     """
     stop = threading.Event()
     if not catch_signals:

@@ -97,7 +97,7 @@ class Run:
 
     def config_of(self, task: str) -> dict[str, Any]:
         """Return the config that a run of this task began with."""
-        self.refuse_nothing()
+        self.refuse_missing()
         record = self.record
         kinds = {"task": str, "sources": dict, "config": dict}
         if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
@@ -107,14 +107,14 @@ class Run:
         config: dict[str, Any] = record["config"]
         return config
 
-    def refuse_nothing(self) -> None:
+    def refuse_missing(self) -> None:
         """Refuse to resume where no run was begun."""
         if not (self.folder / RECORD).exists():
             raise DataError(f"{self.folder}: nothing to resume, no {RECORD} in it. Train without --resume first")
 
     def resume(self, request: Request) -> Checkpoint | None:
         """Return the last checkpoint of a run that began with an equal request; None if there is none yet."""
-        self.refuse_nothing()
+        self.refuse_missing()
         self.compare(request)
         saved = self.checkpoints()
         return saved[-1] if saved else None

@@ -1,4 +1,4 @@
-"""ONE CONFIG, SEVERAL SEEDS: one process per seed, some in parallel, and a report of their scores.
+"""ONE CONFIG, SEVERAL SEEDS: one process per seed, several at a time, and a report of their scores.
 
 OUT/seed-0/ …      a run like any other; OUT/seed-0/log.txt contains what its process printed
 OUT/report.json    the scores of each seed, their mean and standard deviation
@@ -14,8 +14,8 @@ from typing import Any
 
 from elmo.errors import DataError
 from elmo.files import replacing
+from elmo.training.parallel import Job, run_jobs
 from elmo.training.run import RECORD, Request, Run
-from elmo.training.side_by_side import Job, run_side_by_side
 
 REPORT = "report.json"
 
@@ -39,7 +39,7 @@ def train_seeds(
     it is refused before anything is trained. `progress` is called repeatedly with the metrics of all seeds.
     """
     waiting = [Job(f"seed {seed}", out / f"seed-{seed}", partial(train, seed)) for seed in unfinished(out, requests)]
-    finished = run_side_by_side(
+    finished = run_jobs(
         waiting,
         jobs=jobs,
         threads=threads,
@@ -69,15 +69,15 @@ def write_report(out: Path, seeds: Sequence[int]) -> dict[str, Any]:
     runs = {seed: Run(out / f"seed-{seed}").record["scores"] for seed in seeds}
     found: dict[str, dict[str, dict[str, float]]] = {}
     for part, scores in runs[seeds[0]].items():
-        found[part] = {name: spread([run[part].get(name, 0.0) for run in runs.values()]) for name in scores}
+        found[part] = {name: mean_and_sd([run[part].get(name, 0.0) for run in runs.values()]) for name in scores}
     logs = [Run(out / f"seed-{seed}").metrics() for seed in seeds]
     seconds = [sum(line["train_seconds"] + line["dev_seconds"] for line in log) for log in logs]
     report = {
         "seeds": list(seeds),
         "scores": found,
         "each": {str(seed): scores for seed, scores in runs.items()},
-        "epochs": spread([len(log) for log in logs]),
-        "seconds": spread(seconds),
+        "epochs": mean_and_sd([len(log) for log in logs]),
+        "seconds": mean_and_sd(seconds),
         "memory": max((line["memory"] or 0 for log in logs for line in log), default=0),
     }
     with replacing(out / REPORT) as path:
@@ -85,6 +85,6 @@ def write_report(out: Path, seeds: Sequence[int]) -> dict[str, Any]:
     return report
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def mean_and_sd(values: Sequence[float]) -> dict[str, float]:
     """Return mean and standard deviation."""
     return {"mean": statistics.fmean(values), "sd": statistics.stdev(values) if len(values) > 1 else 0.0}

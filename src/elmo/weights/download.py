@@ -32,12 +32,12 @@ TIMEOUT = 30.0  # seconds without data before a connection counts as broken
 BLOCK = 1 << 18  # bytes read at a time
 
 
-class _TroubleError(Exception):
-    """A failed attempt; `again` says whether another one can help."""
+class _DownloadError(Exception):
+    """A failed attempt; `retry` says whether another attempt can help."""
 
-    def __init__(self, what: str, *, again: bool) -> None:
+    def __init__(self, what: str, *, retry: bool) -> None:
         super().__init__(what)
-        self.again = again
+        self.retry = retry
 
 
 def cache_folder() -> Path:
@@ -65,7 +65,7 @@ def download(url: str, target: Path, *, progress: DownloadProgress | None = None
         if not target.exists():
             if offline():
                 raise WeightsError(
-                    f"{target}: not there, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids to download it;"
+                    f"{target}: not there, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids downloading it;"
                     f" unset them, or put {url} there by hand"
                 )
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -92,8 +92,8 @@ def _download(url: str, target: Path, progress: DownloadProgress | None) -> None
         try:
             _receive(url, part, progress)
             break
-        except _TroubleError as error:
-            if error.again and attempt < RETRIES:
+        except _DownloadError as error:
+            if error.retry and attempt < RETRIES:
                 continue
             kept, _ = _resumable(url, part)
             resume = f"{kept:,} bytes are kept and the same call resumes there" if kept else "try again later"
@@ -117,12 +117,12 @@ def _receive(url: str, part: Path, progress: DownloadProgress | None) -> None:
             span = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
             if not had or span is None or int(span[1]) != had or _version(response) not in ("", same_as):
                 part.unlink(missing_ok=True)
-                raise _TroubleError("the server continued another file than the one begun", again=True)
+                raise _DownloadError("the server continued another file than the one begun", retry=True)
             total = int(span[2])
         elif response.status == 200:
             had = 0  # the server does not support ranges, or the file has changed
         else:  # 202 "ask again later", 204 "empty": not the file
-            raise _TroubleError(f"the server answered {response.status} {response.reason}", again=False)
+            raise _DownloadError(f"the server answered {response.status} {response.reason}", retry=False)
         with part.open("ab" if had else "wb") as file:
             if not had:  # not before: the old note belongs to the old bytes, which are gone now
                 _write_json(_beside(part, ".json"), {"url": url, "if_range": _version(response)})
@@ -138,11 +138,11 @@ def _receive(url: str, part: Path, progress: DownloadProgress | None) -> None:
     if total is not None and size != total:
         if size > total:  # two writers on a file system without locks: the data is useless
             part.unlink()
-        raise _TroubleError(f"the connection broke off at {size:,} of {total:,} bytes", again=True)
+        raise _DownloadError(f"the connection broke off at {size:,} of {total:,} bytes", retry=True)
 
 
 def _open(url: str, headers: dict[str, str], part: Path) -> http.client.HTTPResponse:
-    """Send the request; raise `_TroubleError` for any failure."""
+    """Send the request; raise `_DownloadError` for any failure."""
     request = urllib.request.Request(url, headers={"User-Agent": "elmo-torch", **headers})
     try:
         response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=TIMEOUT)
@@ -150,12 +150,12 @@ def _open(url: str, headers: dict[str, str], part: Path) -> http.client.HTTPResp
         error.close()
         if error.code == 416:  # the file on the server is not longer than our part, so the part belongs to another one
             part.unlink()
-        again = error.code >= 500 or error.code in (408, 416, 429)
-        raise _TroubleError(f"the server answered {error.code} {error.reason}", again=again) from error
+        retry = error.code >= 500 or error.code in (408, 416, 429)
+        raise _DownloadError(f"the server answered {error.code} {error.reason}", retry=retry) from error
     except urllib.error.URLError as error:  # no connection: a retry makes sense only in the middle of a download
-        raise _TroubleError(f"cannot be reached ({error.reason})", again=bool(headers)) from error
+        raise _DownloadError(f"cannot be reached ({error.reason})", retry=bool(headers)) from error
     except (OSError, http.client.HTTPException) as error:
-        raise _TroubleError(f"the connection broke off ({error or type(error).__name__})", again=True) from error
+        raise _DownloadError(f"the connection broke off ({error or type(error).__name__})", retry=True) from error
     return response
 
 
@@ -164,7 +164,7 @@ def _read(response: http.client.HTTPResponse) -> bytes:
     try:
         return response.read(BLOCK)
     except (OSError, http.client.HTTPException) as error:
-        raise _TroubleError(f"the connection broke off ({error or type(error).__name__})", again=True) from error
+        raise _DownloadError(f"the connection broke off ({error or type(error).__name__})", retry=True) from error
 
 
 def _resumable(url: str, part: Path) -> tuple[int, str]:

@@ -1,9 +1,9 @@
 """OUR FOLDER ◀─▶ MODEL, in the Hugging Face layout.
 
-    config.json               what the model is made of
+    config.json               the architecture
     model.safetensors         its parameters, and the softmax if it has one; or several shards, with an index
     vocabulary.txt            the words of the softmax or of the word table
-    warm_state.safetensors    where `state="warm"` starts every sentence
+    warm_state.safetensors    the LSTM state at the start of every sentence with `state="warm"`
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A model as its files give it."""
+    """A model that was read from files."""
 
     bilm: BiLM
     vocabulary: Vocabulary | None = None
@@ -43,7 +43,7 @@ class Pretrained:
 
 
 def read(folder: Path, softmax: bool = False) -> Pretrained:
-    """Read a folder. The softmax is left on the disk unless asked for: only language modelling needs it."""
+    """Read a folder; the softmax only if `softmax` is true, because only language modelling needs it."""
     config = config_of(read_json(folder / CONFIG), folder / CONFIG)
     if not softmax:
         config = dataclasses.replace(config, n_softmax=None)
@@ -87,7 +87,7 @@ def fill(folder: Path, model: Pretrained, dtype: torch.dtype | None = None) -> N
 
 
 def stored(bilm: BiLM, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
-    """A model's tensors as a file has them: as they are, in another float type, or with the matrices in int8.
+    """Return a model's tensors as they are stored: unchanged, in another float type, or with the matrices in int8.
 
     With int8, vectors and the table of characters stay float32: they are small, and every token depends on them.
     """
@@ -100,19 +100,19 @@ def stored(bilm: BiLM, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
             continue
         tensors[name] = tensor.to(torch.float32 if dtype == torch.int8 else dtype).contiguous()
         if dtype is not None and not tensors[name].isfinite().all():
-            raise WeightsError(f"{name!r} has values that {dtype} cannot hold; keep the model in float32")
+            raise WeightsError(f"{name!r} has values outside of the range of {dtype}; keep the model in float32")
     return tensors
 
 
 def _summed_over(name: str, tensor: Tensor, config: BiLMConfig) -> int | None:
-    """The axis that a product with this matrix sums over; None for what is no such matrix."""
+    """Return the axis that a product with this matrix sums over; None for other tensors."""
     if name == "softmax.weight" or (name == "token_encoder.embedding" and config.n_words is not None):
         return 1
     return None if tensor.dim() < 2 or name.endswith(("bias", "embedding")) else tensor.dim() - 2
 
 
 def config_of(values: dict[str, Any], where: Path) -> BiLMConfig:
-    """A config.json's content, checked: unknown fields are refused with the nearest name."""
+    """Check the content of a config.json and build the config; an unknown field is refused with the nearest name."""
     values = {name: value for name, value in values.items() if name not in ("model_type", "architectures")}
     try:
         config = build(BiLMConfig, values)

@@ -1,4 +1,4 @@
-"""MATRICES ◀─▶ INT8: each output of a matrix has a scale of its own (symmetric quantisation).
+"""MATRICES ◀─▶ INT8: each output of a matrix has a scale of its own (symmetric quantization).
 
 q = round(w / scale) in [-127, 127] and w ≈ q · scale. The scale is the largest value of the output, divided by 127:
 clipping a few large values instead gained nothing on any matrix of a trained model.
@@ -12,12 +12,12 @@ LARGEST = 127
 
 
 def quantize(matrix: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """Quantise a matrix to int8 values and float32 scales; `axis` is the one that a product sums over."""
+    """Quantize a matrix to int8 values and float32 scales; `axis` is the one that a product sums over."""
     matrix = matrix.float()
     scale = matrix.abs().amax(dim=axis, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / LARGEST
     return torch.round(matrix / scale).to(torch.int8), scale
 
 
 def dequantize(values: Tensor, scale: Tensor) -> Tensor:
-    """The matrix in float32."""
+    """Return the matrix in float32."""
     return values.float() * scale

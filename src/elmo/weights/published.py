@@ -75,7 +75,7 @@ def fetch(name: str, progress: DownloadProgress | None = None) -> tuple[Path, Pa
     options, weights = folder / "options.json", folder / "weights.hdf5"
     if offline() and not (options.exists() and weights.exists()):
         raise WeightsError(
-            f"{name}: not in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids to download it; unset them, or put"
+            f"{name}: not in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids downloading it; unset them, or put"
             f" {model.options_url} as {options.name} and {model.weights_url} as {weights.name} into the folder {folder}"
         )
     download(model.options_url, options)
@@ -106,7 +106,7 @@ def fetch_hub(repo_id: str, revision: str | None = None) -> Path:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise ElmoError(
-            f"{repo_id}: the Hugging Face Hub needs a package that is not here; pip install 'elmo-torch[hub]'"
+            f"{repo_id}: the Hugging Face Hub needs huggingface_hub: pip install 'elmo-torch[hub]'"
         ) from error
     try:
         folder = Path(
@@ -114,7 +114,7 @@ def fetch_hub(repo_id: str, revision: str | None = None) -> Path:
         )
     # Its versions use requests, httpx or httpx2, whose errors have no common base class.
     except Exception as error:
-        raise WeightsError(f"{repo_id} on the Hugging Face Hub: {_hub_trouble(error, repo_id, revision)}") from error
+        raise WeightsError(f"{repo_id} on the Hugging Face Hub: {_hub_error(error, repo_id, revision)}") from error
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.hdf5")):
         raise WeightsError(
             f"{repo_id} on the Hugging Face Hub: has no *.safetensors and no *.hdf5 file;"
@@ -123,7 +123,7 @@ def fetch_hub(repo_id: str, revision: str | None = None) -> Path:
     return folder
 
 
-def _hub_trouble(error: Exception, repo_id: str, revision: str | None) -> str:
+def _hub_error(error: Exception, repo_id: str, revision: str | None) -> str:
     """Summarize the error of the Hub's client in one line, and say what to do."""
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -139,7 +139,7 @@ def _hub_trouble(error: Exception, repo_id: str, revision: str | None) -> str:
     if isinstance(error, RevisionNotFoundError):
         return f"has no revision {revision!r}; name a branch, a tag or a commit of it"
     if offline():
-        return "not completely in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids to download it; unset them"
+        return "not completely in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids downloading it; unset them"
     if isinstance(error, LocalEntryNotFoundError):
         return "cannot be reached and is not completely in the cache; check the connection and try again"
     return f"{type(error).__name__}: {' '.join(str(error).split())}; check the name, the connection and the disk"

@@ -1,6 +1,6 @@
 """NAMED TENSORS ◀─▶ SAFETENSORS FILES, as Hugging Face lays them out: one file, or shards with an index.
 
-    model.safetensors                      if it is small enough
+    model.safetensors                      one file, if it is small enough
     model-00001-of-00003.safetensors, …    shards, and model.safetensors.index.json: which tensor is in which shard
 
 A matrix may be stored in int8 (`elmo.weights.int8`): `NAME` is then int8 and `NAME.scale` has its scales.
@@ -24,21 +24,21 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # the ty
 
 
 def index_of(path: Path) -> Path:
-    """The name of the index that stands beside the shards of `path`."""
+    """Return the path of the index of the shards of `path`."""
     return path.with_name(path.name + ".index.json")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], max_bytes: int | None = None) -> None:
-    """Write tensors to `path`; with `max_bytes`, to shards of at most this size beside it, a tensor being in one shard.
+    """Write tensors to `path`, or if they have more than `max_bytes`, to shards of at most this size beside it.
 
-    One tensor that is larger than `max_bytes` is a WeightsError: it cannot be divided.
+    A tensor is never divided. One that is larger than `max_bytes` is a WeightsError.
     """
     shards: list[dict[str, Tensor]] = [{}]
     room = max_bytes
     for name, tensor in tensors.items():
         if max_bytes is not None and room is not None:
             if tensor.nbytes > max_bytes:
-                raise WeightsError(f"{path}: {name!r} has {tensor.nbytes:,} bytes; a shard holds at most {max_bytes:,}")
+                raise WeightsError(f"{path}: {name!r} has {tensor.nbytes:,} bytes; expected at most {max_bytes:,}")
             if tensor.nbytes > room and not name.endswith(SCALE):  # a matrix and its scales are in one shard
                 shards.append({})
                 room = max_bytes
@@ -58,7 +58,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], max_bytes: int | No
 
 
 def read_tensors(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: str) -> dict[str, Tensor]:
-    """Read the named tensors in float32, each checked against its shape; `wanted_by` is the file that asks for them."""
+    """Read tensors in float32, and check their shapes; `wanted_by` is the file that requires them, for messages."""
     tensors: dict[str, Tensor] = {}
     for file, names in _files_of(path, shapes, wanted_by).items():
         tensors |= _read_file(file, {name: shapes[name] for name in names}, wanted_by)
@@ -66,13 +66,13 @@ def read_tensors(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: s
 
 
 def _files_of(path: Path, names: Collection[str], wanted_by: str) -> dict[Path, list[str]]:
-    """Which file has which tensors: `path` all of them, or the shards that its index names."""
+    """Return the names of the tensors to read from each file: from `path`, or from the shards in its index."""
     index = index_of(path)
     if path.exists() or not index.exists():
         return {path: list(names)}
     where = read_json(index).get("weight_map")
     if not isinstance(where, dict):
-        raise WeightsError(f"{index}: has no 'weight_map'; expected which tensor is in which file")
+        raise WeightsError(f"{index}: has no 'weight_map'; expected the file of each tensor")
     missing = [name for name in names if name not in where]
     if missing:
         raise WeightsError(f"{index}: no tensor {missing[0]!r}; {wanted_by} asks for it. Are they from one model?")
@@ -97,7 +97,7 @@ def _read_file(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: str
             tensors = {name: file.get_tensor(name) for name in shapes}
             scales = {name: file.get_tensor(name + SCALE) for name in shapes if name + SCALE in there}
     except FileNotFoundError:
-        raise WeightsError(f"{path}: no such file; a model folder holds {wanted_by} and {path.name}") from None
+        raise WeightsError(f"{path}: no such file; a model folder contains {wanted_by} and {path.name}") from None
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{path}: damaged, or not safetensors ({error}). Get the file again") from None
     for name, shape in shapes.items():
@@ -106,7 +106,7 @@ def _read_file(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: str
 
 
 def _checked(where: str, tensor: Tensor, scale: Tensor | None, shape: tuple[int, ...], wanted_by: str) -> Tensor:
-    """A tensor of a file in float32, if it is what was asked for."""
+    """Return a tensor of a file in float32; refuse one of another shape or type, and one that is not finite."""
     if tuple(tensor.shape) != shape:
         raise WeightsError(
             f"{where} has shape {tuple(tensor.shape)}; {wanted_by} needs {shape}. Are they from one model?"
@@ -121,5 +121,5 @@ def _checked(where: str, tensor: Tensor, scale: Tensor | None, shape: tuple[int,
         raise WeightsError(f"{where} is of type {found}; expected one of {', '.join(known)}, or int8 with its scales")
     tensor = tensor.float()
     if not torch.isfinite(tensor.sum(dtype=torch.float64)):
-        raise WeightsError(f"{where} holds NaN or infinity; the weights are damaged")
+        raise WeightsError(f"{where} contains NaN or infinity; the weights are damaged")
     return tensor

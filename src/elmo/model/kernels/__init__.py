@@ -1,4 +1,4 @@
-"""The mathematics of the model, computed faster. Each kernel is tested against the reference implementation.
+"""FAST IMPLEMENTATIONS of parts of the model. Each kernel is tested against the reference implementation.
 
     lstm_inference             the LSTM without a gradient, in PyTorch operations, on any device
     lstm_training              the LSTM with a gradient, likewise
@@ -39,7 +39,7 @@ def triton_computes(tensor: Tensor) -> bool:
 
 
 def exact_backward(backward: Callable[..., Gradients]) -> Any:
-    """Let a `backward` compute in the dtypes of its `forward`, also where it is called inside `torch.autocast`."""
+    """Decorate a `backward`: it computes in the dtypes of its `forward`, also inside `torch.autocast`."""
 
     @wraps(backward)
     def exact(ctx: Any, *gradients: Tensor | None) -> Gradients:

@@ -270,7 +270,7 @@ def _cell_backward(
     numbers, size, gates_stride, before_stride, after_stride, d_hidden_stride, d_cell_stride, forget_bias, cell_clip,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The gates' gradients in the gates' place, the gradient of `before` in that of `after`'s."""
+    """Overwrite the gates by their gradients, and the gradient of `after` by that of `before`."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     direction = tl.program_id(1).to(tl.int64)
     inside = place < numbers
@@ -315,7 +315,7 @@ def _clip_backward(
     active, following, dim, d_outputs_stride, next_d_h_stride, next_d_h_row, outputs_stride, d_projected_stride,
     limit, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """d_projected = d_output + d_h of the next step, nothing where the clip held the output."""
+    """d_projected = d_output + d_h of the next step, and zero where the output was clipped."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     direction = tl.program_id(1).to(tl.int64)
     row = place // dim

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from elmo.model.kernels import triton_computes
+
 ILLEGAL = -1e4
 
 
@@ -42,6 +44,10 @@ class CRF(nn.Module):
     def log_partition(self, scores: Tensor, mask: Tensor) -> Tensor:
         """Return log Σ exp(score) over all legal paths, (B,)."""
         transitions = self._legal_transitions()
+        if triton_computes(scores):
+            from elmo.tasks.layers.crf_gpu import log_partition_gpu
+
+            return log_partition_gpu(scores, mask.sum(dim=1), transitions, self._starts(), self._ends())
         alpha = self._starts() + scores[:, 0]  # (B, K) the same over the paths up to token t that end in k
         for t in range(1, scores.shape[1]):
             step = torch.logsumexp(alpha[:, :, None] + transitions, dim=1) + scores[:, t]

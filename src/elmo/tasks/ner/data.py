@@ -1,7 +1,7 @@
 """CoNLL COLUMNS ─▶ SENTENCES WITH ENTITIES: a token and its tags on each line, a blank line between sentences.
 
-The last column is the tag of the entity, in IOB1 (the original CoNLL-2003), IOB2, BIOES or BIOUL: any of them is
-understood. In the code an entity is a span.
+The last column is the tag of the entity, in IOB1 (the original CoNLL-2003), IOB2, BIOES or BIOUL. In the code an entity
+is a span.
 """
 
 import re

@@ -58,7 +58,7 @@ class Tagger(TaskModel):
         return [spans_of([self.labels[number] for number in path]) for path in paths]
 
     def _scores(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-        """The scores of all tags, (B, T, K), and the mask, (B, T)."""
+        """Return the scores of all tags, (B, T, K), and the mask, (B, T)."""
         x = self.inputs([example.texts[0] for example in examples])
         hidden = self.encoder(self.dropout(x.vectors), x.packed)
         return self.scores(self.inputs.at_output(self.dropout(hidden), x.layers)), x.mask

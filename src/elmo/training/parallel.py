@@ -1,4 +1,4 @@
-"""RUNS SIDE BY SIDE: each in a process of its own, some at a time; FOLDER/log.txt contains what it printed."""
+"""RUNS IN PARALLEL: each in a process of its own, some at a time; FOLDER/log.txt contains what it printed."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from elmo.errors import ElmoError
 from elmo.files import locked, write_error
-from elmo.training.processes import behave_as_child
+from elmo.training.processes import behave_as_child, cores
 from elmo.training.run import RECORD, Run
 
 LOG = "log.txt"
@@ -28,7 +28,7 @@ class Job:
     train: Callable[[Path, bool, threading.Event], object]  # folder, resume, stop; sent to another process
 
 
-def run_side_by_side(
+def run_jobs(
     waiting: Sequence[Job],
     *,
     jobs: int = 1,
@@ -48,7 +48,7 @@ def run_side_by_side(
         while (left or running) and not stop.is_set():
             while left and len(running) < jobs:
                 job = left.pop(0)
-                running.append((job, _start(job, threads or _share(jobs))))
+                running.append((job, _start(job, threads or _threads_each(jobs))))
             time.sleep(0.2)
             for job, process in list(running):
                 if process.exitcode is not None:
@@ -69,9 +69,9 @@ def run_side_by_side(
     return not stop.is_set()
 
 
-def _share(jobs: int) -> int | None:
+def _threads_each(jobs: int) -> int | None:
     """Return the number of threads per process, so that all together use every core once."""
-    return None if "OMP_NUM_THREADS" in os.environ else max(1, (os.cpu_count() or 1) // jobs)
+    return None if "OMP_NUM_THREADS" in os.environ else max(1, cores() // jobs)
 
 
 def _start(job: Job, threads: int | None) -> BaseProcess:
@@ -80,12 +80,12 @@ def _start(job: Job, threads: int | None) -> BaseProcess:
     except OSError as error:
         raise write_error(job.folder, error) from None
     # Not forked: threads may be running here, for example those of a progress bar.
-    process = get_context("spawn").Process(target=_work, args=(job, threads), name=job.name)
+    process = get_context("spawn").Process(target=_do, args=(job, threads), name=job.name)
     process.start()
     return process
 
 
-def _work(job: Job, threads: int | None) -> None:
+def _do(job: Job, threads: int | None) -> None:
     """Do one job in its own process; everything that it prints goes to its log."""
     behave_as_child()
     stop = threading.Event()
