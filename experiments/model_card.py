@@ -14,9 +14,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import trigram  # beside this file
 
 import elmo
+from elmo.analysis import trigram
+from elmo.analysis.kneser_ney import perplexities
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.corpus_source import TextOptions, open_or_prepare
 from elmo.pretrain.evaluate import Perplexity, perplexity
@@ -70,7 +71,7 @@ def main() -> None:
             "WikiText-2": open_or_prepare(restored, Path(folder), TextOptions("whitespace")),
         }
         size, train, _ = trigram.read(arguments.corpus)
-        counts, _ = trigram.perplexities(size, train, [rows_of(text, corpus) for text in texts.values()])
+        counts, _ = perplexities(size, train, [rows_of(text, corpus) for text in texts.values()])
         models = {
             "float16": source.read(arguments.folder, softmax=True),
             "float32": source.read(arguments.full, softmax=True),

@@ -22,6 +22,7 @@ from elmo.cli.plot import plot
 from elmo.cli.predict import predict
 from elmo.cli.prepare import prepare
 from elmo.cli.pretrain import pretrain
+from elmo.cli.reproduce import reproduce
 from elmo.cli.score import score
 from elmo.cli.train import train
 from elmo.errors import ElmoError
@@ -35,7 +36,7 @@ app = typer.Typer(
 )
 for command in (
     embed, info, convert, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict, check,
-    analyse,
+    analyse, reproduce,
 ):  # fmt: skip
     app.command(cls=Command)(command)
 
