@@ -22,9 +22,12 @@ ALLOWED = {
     "embed": {"errors", "files", "messages", "packaged", "text", "model", "weights"},
     "pretrain": {"errors", "files", "messages", "config", "training", "text", "model", "weights"},
     "tasks": {"errors", "files", "config", "packaged", "training", "text", "model", "weights", "embed"},
+    "analysis": {
+        "errors", "files", "config", "packaged", "training", "text", "model", "weights", "embed", "pretrain", "tasks",
+    },
     "cli": {
         "errors", "messages", "packaged", "progress", "text", "model", "weights", "embed", "training", "pretrain",
-        "tasks", "recipes",
+        "tasks", "analysis", "recipes",
     },
     "__init__": {"errors", "model", "embed", "tasks"},
     "__main__": {"cli"},

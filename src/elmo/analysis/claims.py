@@ -17,7 +17,7 @@ class Claim:
     evidence: str
 
 
-def higher(text: str, better: Sequence[float], worse: Sequence[float], names: tuple[str, str], unit: str = "") -> Claim:
+def higher(text: str, better: Sequence[float], worse: Sequence[float], names: tuple[str, str]) -> Claim:
     """Judge a claim that one score is higher than another, each measured with several seeds.
 
     It holds if the difference of the means is more than twice its standard error (with one seed: more than zero).
@@ -28,7 +28,8 @@ def higher(text: str, better: Sequence[float], worse: Sequence[float], names: tu
     one, other = statistics.fmean(better), statistics.fmean(worse)
     error = standard_error(better, worse)
     spread = f" ± {error:.2f}" if error is not None else ""
-    evidence = f"{names[0]} {one:.2f}{unit}, {names[1]} {other:.2f}{unit}: {one - other:+.2f}{spread}"
+    close = ", too close to tell" if error is not None and abs(one - other) <= 2 * error else ""
+    evidence = f"{names[0]} {one:.2f}, {names[1]} {other:.2f}: {one - other:+.2f}{spread}{close}"
     return Claim(text, HOLDS if one - other > 2 * (error or 0.0) else FAILS, evidence)
 
 

@@ -67,4 +67,9 @@ def bars(axes: "Axes", groups: list[str], series: dict[str, list[tuple[float, fl
     shown = [mean for values in series.values() for mean, _ in values if mean == mean]
     if shown and min(shown) > 0:
         room = max(0.5, max(shown) - min(shown))
-        axes.set_ylim(max(0.0, min(shown) - 0.6 * room), max(shown) + 0.35 * room)
+        axes.set_ylim(max(0.0, min(shown) - 0.6 * room), max(shown) + 0.15 * room)
+
+
+def legend_above(axes: "Axes", columns: int = 3) -> None:
+    """Put the legend above the axes, where it hides nothing."""
+    axes.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)

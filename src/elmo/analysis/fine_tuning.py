@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from elmo.analysis.analysis import Analysis, Results, StoppedError, Workspace
 from elmo.analysis.claims import FAILS, HOLDS, Claim, higher, together
 from elmo.analysis.domains import KINDS
-from elmo.analysis.figures import bars, new_figure
+from elmo.analysis.figures import bars, legend_above, new_figure
 from elmo.analysis.sweep import Cell, Sweep, TaskSetup
 from elmo.analysis.tables import markdown, mean_sd
 from elmo.config import CheckedConfig, PositiveInt
@@ -185,7 +185,7 @@ def figure(results: Results) -> "Figure":
     bars(axes, list(results["domains"]), series)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("held-out perplexity")
-    axes.legend(fontsize="small")
+    legend_above(axes, 2)
     return drawn
 
 

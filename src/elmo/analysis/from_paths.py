@@ -1,13 +1,12 @@
 """ONE CALL PER COMMAND, from paths: what `elmo analyse` and `elmo reproduce` do."""
 
-import shlex
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from elmo.analysis.analysis import ANALYSES, Progress, Workspace, analysis_named
+from elmo.analysis.machine import command_line
 from elmo.analysis.quick import quick_configs
 from elmo.analysis.quick_data import write_data
 from elmo.analysis.record import run_analysis
@@ -100,7 +99,9 @@ def reproduce(
                 except ElmoError as error:
                     problem = str(error)
             sections[name] = Section(analysis_named(name), record, out / name, problem)
-            _write_report(out, [sections.get(one) or Section(analysis_named(one), None, out / one) for one in names])
+            every = [sections.get(one) or Section(analysis_named(one), None, out / one) for one in names]
+            with replacing(out / REPORT) as temporary:
+                temporary.write_text(report(every, command_line(), quick), encoding="utf-8")
     problems = {name: section.problem for name, section in sections.items() if section.record is None}
     return Reproduction(out / REPORT, interrupted=stop.is_set(), problems=problems)
 
@@ -136,9 +137,3 @@ def _within(progress: Progress | None, prefix: str) -> Progress:
             progress(f"{prefix}: {what}", done, total)
 
     return show
-
-
-def _write_report(out: Path, sections: Sequence[Section]) -> None:
-    text = report("ELMo: the analyses, reproduced", shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]), sections)
-    with replacing(out / REPORT) as temporary:
-        temporary.write_text(text, encoding="utf-8")

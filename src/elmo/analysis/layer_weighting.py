@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import Claim, higher, together
-from elmo.analysis.figures import bars, new_figure
+from elmo.analysis.figures import bars, legend_above, new_figure
 from elmo.analysis.sweep import Cell, Sweep, TaskSetup
 from elmo.analysis.tables import markdown, mean_sd
 from elmo.config import CheckedConfig, PositiveInt
@@ -104,7 +104,7 @@ def figure(results: Results) -> "Figure":
     bars(axes, tasks, series)
     axes.set_ylabel("dev score above that without ELMo")
     axes.axhline(0, color="#808080", linewidth=0.8)
-    axes.legend(fontsize="small", ncols=2)
+    legend_above(axes, 4)
     return drawn
 
 

@@ -2,6 +2,8 @@
 
 import os
 import platform
+import shlex
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -22,6 +24,12 @@ def machine() -> dict[str, str]:
         "torch": str(torch.__version__),
         "numpy": version("numpy"),
     }
+
+
+def command_line() -> str:
+    """Return the command that is running, as it can be typed."""
+    name = Path(sys.argv[0]).name
+    return shlex.join(["elmo" if name == "__main__.py" else name, *sys.argv[1:]])
 
 
 def _processor() -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import Claim, higher, together
-from elmo.analysis.figures import bars, new_figure
+from elmo.analysis.figures import bars, legend_above, new_figure
 from elmo.analysis.sweep import Cell, Sweep, TaskSetup
 from elmo.analysis.tables import markdown, mean_sd
 from elmo.config import CheckedConfig, PositiveInt
@@ -72,7 +72,7 @@ def figure(results: Results) -> "Figure":
     bars(axes, tasks, series)
     axes.axhline(0, color="#808080", linewidth=0.8)
     axes.set_ylabel("dev score relative to the input only")
-    axes.legend(fontsize="small")
+    legend_above(axes)
     return drawn
 
 

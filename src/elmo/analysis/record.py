@@ -6,8 +6,6 @@ OUT/figure.png      the picture, where there is one; also figure.svg
 """
 
 import json
-import shlex
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import Any
 
 from elmo.analysis.analysis import Analysis, StoppedError, Workspace
 from elmo.analysis.figures import require_matplotlib, write_figure
-from elmo.analysis.machine import machine
+from elmo.analysis.machine import command_line, machine
 from elmo.config import differences
 from elmo.errors import ConfigError, DataError
 from elmo.files import locked, replacing
@@ -43,7 +41,7 @@ def run_analysis(analysis: Analysis, config: Any, workspace: Workspace) -> dict[
                 return None
             record = {
                 "analysis": analysis.name,
-                "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+                "command": command_line(),
                 "machine": machine(),
                 "seconds": round(time.perf_counter() - began, 1),
                 "config": asked,

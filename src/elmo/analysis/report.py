@@ -18,6 +18,8 @@ from elmo.analysis.record import FIGURE
 from elmo.config import to_toml
 
 STYLE = Path(__file__).with_name("report.css")
+_QUICK = "A miniature on a few invented sentences: it shows that everything works. Its figures mean nothing."
+_NUMBER = re.compile(r"[*+\-−]*[\d.,]+[*]*( ?[%×])?( ± [\d.,]+)?( [/→(].*)?")  # not broken into lines
 BADGES = {HOLDS: "holds", FAILS: "fails", UNTESTED: "untested"}
 
 
@@ -31,14 +33,16 @@ class Section:
     problem: str = "not run yet"
 
 
-def report(title: str, command: str, sections: Sequence[Section]) -> str:
-    """Return the HTML of a report."""
+def report(sections: Sequence[Section], command: str, quick: bool = False) -> str:
+    """Return the HTML of a report; that of a `quick` one says that its figures mean nothing."""
+    title = "ELMo: the analyses in miniature" if quick else "ELMo: the analyses, reproduced"
+    warning = f"<p class=problem>{_QUICK}</p>" if quick else ""
     done = [section for section in sections if section.record is not None]
     body = [
         f"<header><h1>{html.escape(title)}</h1>",
         "<p>Deep contextualized word representations (Peters et al., NAACL 2018): the analyses of the paper, and some "
         f"beyond it. {len(done)} of {len(sections)} analyses have results.</p>",
-        f"<p><code>{html.escape(command)}</code></p></header>",
+        f"{warning}<p><code>{html.escape(command)}</code></p></header>",
         _contents(sections),
         _claims(done),
         *map(_section, sections),
@@ -53,8 +57,8 @@ def report(title: str, command: str, sections: Sequence[Section]) -> str:
 
 def _contents(sections: Sequence[Section]) -> str:
     items = "".join(
-        f'<li><a href="#{section.analysis.name}">{section.analysis.title}</a> <span>{section.analysis.section}</span></li>'
-        for section in sections
+        f'<li><a href="#{one.analysis.name}">{one.analysis.title}</a> <span>{one.analysis.section}</span></li>'
+        for one in sections
     )
     return f'<nav aria-label="Contents"><ul><li><a href="#claims">Claims</a></li>{items}</ul></nav>'
 
@@ -141,7 +145,9 @@ def _inline(path: Path) -> str:
     """Return a figure to be put into the page, in the colour of its text, as wide as there is room."""
     text = path.read_text(encoding="utf-8")
     text = text[text.index("<svg") :].replace(INK, "currentColor")
-    return re.sub(r' width="[\d.]+pt" height="[\d.]+pt"|height="[\d.]+pt" ?|width="[\d.]+pt" ?', " ", text, count=2)
+    width = re.search(r'<svg [^>]*\bwidth="([\d.]+)pt"', text)
+    widest = f'style="max-width: {1.3 * float(width[1]):.0f}pt" ' if width is not None else ""
+    return re.sub(r'(<svg [^>]*?)\bheight="[\d.]+pt" ([^>]*?)\bwidth="[\d.]+pt" ', rf"\1\2{widest}", text, count=1)
 
 
 def to_html(markdown: str) -> str:
@@ -155,8 +161,13 @@ def to_html(markdown: str) -> str:
 def _table(lines: Sequence[str]) -> str:
     header, _, *rows = ([cell.strip().replace("\\|", "|") for cell in _cells(line)] for line in lines)
     head = "".join(f"<th>{_text(cell)}</th>" for cell in header)
-    body = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
     return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(cell: str) -> str:
+    kind = ' class="number"' if _NUMBER.fullmatch(cell) else ""
+    return f"<td{kind}>{_text(cell)}</td>"
 
 
 def _cells(line: str) -> list[str]:

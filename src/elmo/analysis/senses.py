@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIRST, STATIC, ALL, WITHOUT_DEV = "first sense", "word vectors", "all", "all without semeval2007"
+TIE = 1e-5  # cosines that differ less are equal
 PAPER = {FIRST: 65.9, "layer 1": 67.4, "layer 2": 69.0}
 
 
@@ -116,10 +117,15 @@ def senses_of(vectors: SenseVectors, sentences: Sequence[SenseSentence]) -> dict
 
 
 def _nearest(candidates: dict[str, list[Array]] | None, method: int, vector: Array, fallback: str | None) -> str | None:
-    """Return the candidate with the largest cosine; the fallback if there is no candidate or no vector."""
+    """Return the candidate with the largest cosine; the fallback if there is no candidate or no vector.
+
+    Without context, the senses of a form have the same vector but for rounding; then the first one in training wins.
+    """
     if candidates is None or not vector.any():
         return fallback
-    return max(candidates, key=lambda sense: float(candidates[sense][method] @ vector))
+    cosines = {sense: float(vectors[method] @ vector) for sense, vectors in candidates.items()}
+    best = max(cosines.values())
+    return next(sense for sense, cosine in cosines.items() if cosine > best - TIE)
 
 
 def _counts(right: Any, unseen: int) -> dict[str, Any]:

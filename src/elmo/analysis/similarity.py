@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import FAILS, HOLDS, UNTESTED, Claim
-from elmo.analysis.figures import bars, new_figure
+from elmo.analysis.figures import bars, legend_above, new_figure
 from elmo.analysis.probe import LinearProbe
 from elmo.analysis.sentences import STATIC, Pairs, mean_vectors, read_pairs
 from elmo.analysis.tables import markdown, mean_sd
@@ -71,10 +71,13 @@ def run(config: SimilarityConfig, workspace: Workspace) -> Results:
 
 
 def changes(train: Array, removed: Sequence[int]) -> dict[str, Any]:
-    """Return the transformations of vectors, by name; what they need is learned from the training part."""
+    """Return the transformations of vectors, by name ("− 2 PC": without the first two principal components).
+
+    What they need is learned from the vectors of the training part.
+    """
     found: dict[str, Any] = {"as they are": lambda rows: rows}
     for count in removed:
-        found["centred" if count == 0 else f"without {count}"] = Whitening(train, count)
+        found["centred" if count == 0 else f"− {count} PC"] = Whitening(train, count)
     return found
 
 
@@ -145,7 +148,7 @@ def figure(results: Results) -> "Figure":
     series = {name: [(found[name]["test"]["spearman"], 0.0) for found in similarity.values()] for name in names}
     bars(axes, list(similarity), series)
     axes.set_ylabel("STS-B test, Spearman × 100")
-    axes.legend(fontsize="small", ncols=3, title="principal components removed", title_fontsize="small")
+    legend_above(axes, 6)
     return drawn
 
 

@@ -1,9 +1,9 @@
 """THE STATE BEFORE A SENTENCE (beyond the paper): how far fresh, warm and carried vectors are apart, and on a task.
 
 `carried` reads the sentences one after another, in batches of one, as bilm-tf does; `carried, other order` reads them
-in reverse: its distance from `carried` shows how far the vectors of a sentence depend on what came before. Distances are
-‖a − b‖ / ‖b‖ and 1 − cosine per token, means over tokens. On a task, the layers of all texts are computed with each
-state; the texts of a part follow each other as in the file.
+in reverse: its distance from `carried` shows how far the vectors of a sentence depend on what came before. Distances
+are ‖a − b‖ / ‖b‖ and 1 − cosine per token, means over tokens. On a task, the layers of all texts are computed with
+each state; the texts of a part follow each other as in the file.
 """
 
 from dataclasses import dataclass
@@ -83,12 +83,13 @@ def distances(one: list[Array], other: list[Array]) -> Results:
     pairs = list(zip(one, other, strict=True))
     relative = [np.linalg.norm(a - b, axis=2) / np.linalg.norm(b, axis=2) for a, b in pairs]
     cosine = [1 - (a * b).sum(axis=2) / np.linalg.norm(a, axis=2) / np.linalg.norm(b, axis=2) for a, b in pairs]
-    long = [found[-1] for found in relative if found.shape[1] >= SHOWN]
+    shown = min(SHOWN, max(found.shape[1] for found in relative))
+    long = [found[-1] for found in relative if found.shape[1] >= shown]
     return {
         "relative": np.concatenate(relative, axis=1).mean(axis=1).tolist(),
         "cosine": np.concatenate(cosine, axis=1).mean(axis=1).tolist(),
         "first": float(np.mean([found[-1, 0] for found in relative])),
-        "by place": np.mean([found[:SHOWN] for found in long], axis=0).tolist() if long else [],
+        "by place": np.mean([found[:shown] for found in long], axis=0).tolist(),
     }
 
 
@@ -97,7 +98,7 @@ def table(results: Results) -> str:
     rows = []
     for name, found in results["distances"].items():
         layers = [f"{a:.4f} ({b:.4f})" for a, b in zip(found["relative"], found["cosine"], strict=True)]
-        tenth = f"{found['by place'][9]:.4f}" if found["by place"] else NONE
+        tenth = f"{found['by place'][9]:.4f}" if len(found["by place"]) > 9 else NONE
         rows.append([name, *layers, f"{found['first']:.4f}", tenth])
     n_layers = len(next(iter(results["distances"].values()))["relative"])
     header = ["relative (cosine) distance", *(f"layer {layer}" for layer in range(n_layers))]

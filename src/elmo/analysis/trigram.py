@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
-from elmo.analysis.figures import bars, new_figure
+from elmo.analysis.figures import bars, legend_above, new_figure
 from elmo.analysis.kneser_ney import BITS, END, START, UNKNOWN, Tokens, perplexities
 from elmo.analysis.tables import markdown
 from elmo.config import CheckedConfig, PositiveInt
@@ -121,7 +121,7 @@ def figure(results: Results) -> "Figure":
     bars(axes, list(found), {name: [(row[name], 0.0) for row in found.values()] for name in ("forward", "backward")})
     axes.set_ylim(bottom=0)
     axes.set_ylabel("held-out perplexity")
-    axes.legend(fontsize="small")
+    legend_above(axes, 2)
     return drawn
 
 
