@@ -46,8 +46,8 @@ def analyse(
 
     \b
     Examples:
-      $ elmo analyse pos parts-of-speech --data datasets --set model=model --set epochs=2
-      $ elmo analyse neighbours play --data datasets --set model=model --set corpus=news.txt --set vectors=none
+      $ elmo analyse pos tags --data datasets --set data=treebank --set model=model --set epochs=2
+      $ elmo analyse neighbours play --data datasets --set corpus=text/train.txt --set vectors=none --set model=model
     """
     from elmo.analysis.from_paths import analyse as run
     from elmo.analysis.record import TABLE
