@@ -13,7 +13,7 @@ ALLOWED = {
     "config": {"errors"},
     "progress": set(),
     "messages": set(),
-    "recipes": {"errors", "config", "weights", "pretrain", "tasks"},
+    "recipes": {"errors", "config", "weights", "pretrain", "tasks", "analysis"},
     "training": {"errors", "files", "config"},
     "packaged": set(),
     "text": {"errors", "files"},

@@ -14,6 +14,7 @@ from elmo.analysis.sentences import read_pairs
 from elmo.analysis.tables import markdown, mean_sd
 from elmo.analysis.vectors import unit
 from elmo.errors import ConfigError, DataError
+from elmo.tasks.train_config import TrainConfig
 
 RNG = np.random.default_rng(3)
 
@@ -108,6 +109,14 @@ def test_updates_to_the_score_of_the_baseline() -> None:
     curves = [[40.0, 55.0, 70.0], [10.0, 54.9, 54.8]]
     found = sample_efficiency.updates_to_pass(without, {"curves": curves, "updates_per_epoch": 10})
     assert found == {"goal": 55.0, "without ELMo": [30, 50], "with ELMo": [20, None]}
+
+
+def test_a_small_share_is_trained_for_more_epochs() -> None:
+    train = TrainConfig(epochs=8, patience=5)
+    assert sample_efficiency.longer(train, 1.0, 100) == {"epochs": 8, "patience": 5}
+    assert sample_efficiency.longer(train, 0.3, 100) == {"epochs": 27, "patience": 17}
+    assert sample_efficiency.longer(train, 0.001, 100) == {"epochs": 100, "patience": 63}
+    assert sample_efficiency.longer(TrainConfig(epochs=200, patience=None), 0.5, 100) == {"epochs": 200}
 
 
 def test_fractions_must_rise() -> None:

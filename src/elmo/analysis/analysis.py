@@ -9,13 +9,14 @@ An analysis is a module with a config (a frozen dataclass whose defaults are the
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmo.analysis.claims import Claim
+from elmo.config import build, merged, read_toml
 from elmo.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -82,6 +83,15 @@ class Analysis:
     table: Callable[[Results], str]
     figure: Callable[[Results], "Figure"] | None = None
     claims: Callable[[Results], list[Claim]] = lambda results: []
+
+
+def build_config(analysis: Analysis, file: Path | None, changes: Mapping[str, Any] | None = None) -> Any:
+    """Build the config of an analysis: default ◀ TOML file ◀ changes. A file that names another one is refused."""
+    values = read_toml(file) if file is not None else {}
+    written = values.pop("analysis", analysis.name)
+    if written != analysis.name:
+        raise ConfigError(f"{file}: a config of {written!r}, not of {analysis.name}")
+    return build(analysis.config, merged(values, changes or {}))
 
 
 def analysis_named(name: str) -> Analysis:

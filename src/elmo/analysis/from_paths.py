@@ -5,13 +5,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from elmo.analysis.analysis import ANALYSES, Progress, Workspace, analysis_named
+from elmo.analysis.analysis import ANALYSES, Progress, Workspace, analysis_named, build_config
 from elmo.analysis.machine import command_line
 from elmo.analysis.quick import quick_configs
 from elmo.analysis.quick_data import write_data
 from elmo.analysis.record import run_analysis
 from elmo.analysis.report import Section, report
-from elmo.config import build, merged, parse_assignments, read_toml
+from elmo.config import merged, parse_assignments
 from elmo.errors import ConfigError, ElmoError
 from elmo.files import replacing
 from elmo.training.interrupt import stopping
@@ -47,8 +47,7 @@ def analyse(
     computed again. Return the content of results.json; None if a signal ended it early, and the same call continues.
     """
     analysis = analysis_named(name)
-    values = read_toml(Path(config)) if config is not None else {}
-    built = build(analysis.config, merged(values, parse_assignments(settings)))
+    built = build_config(analysis, Path(config) if config is not None else None, parse_assignments(settings))
     with stopping(catch_signals) as stop:
         workspace = Workspace(
             Path(data), Path(out), Path(runs) if runs is not None else Path(out) / RUNS, jobs, stop,
@@ -119,11 +118,13 @@ def _configs(
     for name in names:
         analysis = analysis_named(name)
         file = folder / f"{name}.toml" if folder is not None else None
-        values = read_toml(file) if file is not None and file.exists() else small.get(name, {})
+        over = dict(small.get(name, {}))
         if model is not None and any(field.name == "model" for field in fields(analysis.config)):
-            values = {**values, "model": model}
+            over["model"] = model
         try:
-            built[name] = build(analysis.config, merged(values, changes.get(name, {})))
+            built[name] = build_config(
+                analysis, file if file is not None and file.exists() else None, merged(over, changes.get(name, {}))
+            )
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
     return built

@@ -33,7 +33,12 @@ def quick_configs() -> dict[str, dict[str, Any]]:
         "neighbours": {"corpus": "senses/train", "k": 3, "wordnet": "wordnet", **vectors},
         "senses": {"train": "senses/train", "test": "senses/test", "wordnet": "wordnet", **vectors},
         "pos": {"data": "treebank", "seeds": 2, "epochs": 5},
-        "sample-efficiency": {"seeds": 2, "fractions": [0.1, 0.3, 1.0], "tasks": _tasks("srl", "snli", "ner")},
+        "sample-efficiency": {
+            "seeds": 2,
+            "fractions": [0.1, 0.3, 1.0],
+            "max_epochs": 4,
+            "tasks": _tasks("srl", "snli", "ner"),
+        },
         "layer-weights": {"seeds": 2, "tasks": _tasks("squad", "snli", "srl", "coref", "ner", "sst")},
         "fine-tuning": {
             "settings": ["steps=3", "batch.size=4", "batch.unroll=5"],

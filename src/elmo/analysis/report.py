@@ -110,7 +110,7 @@ def _how(record: Mapping[str, Any]) -> str:
         **record["machine"],
     }
     rows = "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(str(value))}</dd>" for name, value in facts.items())
-    config = html.escape(_config(record["config"]))
+    config = html.escape(to_toml(record["config"]).strip())
     return f"<details><summary>How it was made</summary><dl>{rows}</dl><pre>{config}</pre></details>"
 
 
@@ -123,22 +123,6 @@ def _seeds(record: Mapping[str, Any]) -> str:
     if not found and "seed" in record["config"]:
         found = [record["config"]["seed"]]
     return ", ".join(map(str, found)) or "nothing is random"
-
-
-def _config(values: Mapping[str, Any]) -> str:
-    """The config as TOML; tables inside lists are written as tables of their own."""
-    tables = {
-        name: value for name, value in values.items() if isinstance(value, list) and value and _is_table(value[0])
-    }
-    text = to_toml({name: value for name, value in values.items() if name not in tables})
-    for name, items in tables.items():
-        for item in items:
-            text += f"\n[[{name}]]\n{to_toml(item, f'{name}.')}"
-    return text.strip()
-
-
-def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping)
 
 
 def _inline(path: Path) -> str:

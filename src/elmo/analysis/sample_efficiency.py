@@ -1,9 +1,11 @@
 """SAMPLE EFFICIENCY (paper, section 5.4, Figure 1): scores by the share of the training part, with and without ELMo.
 
-A share is of whole sentences, documents or trees, drawn anew for every seed. The second question of the section: after
-how many updates does a model with ELMo pass the best dev score of the same model without?
+A share is of whole sentences, documents or trees, drawn anew for every seed. A smaller share is trained for more epochs,
+so that the number of updates is about the same, up to `max_epochs`; patience grows with them. The second question of the
+section: after how many updates does a model with ELMo pass the best dev score of the same model without?
 """
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import Claim, higher, together
 from elmo.analysis.figures import COLOURS, new_figure
-from elmo.analysis.sweep import Cell, Sweep, TaskSetup
+from elmo.analysis.sweep import Cell, Sweep, TaskSetup, base_config
 from elmo.analysis.tables import NONE, markdown, mean_sd
 from elmo.config import Bounds, CheckedConfig, PositiveInt
 from elmo.errors import ConfigError
 from elmo.packaged import DEFAULT
+from elmo.tasks.train_config import TrainConfig
 from elmo.training.seeds import mean_and_sd
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ class SampleEfficiencyConfig(CheckedConfig):
 
     model: str = DEFAULT
     seeds: PositiveInt = 3
+    max_epochs: PositiveInt = 100
     fractions: tuple[Annotated[float, Bounds(gt=0, le=1)], ...] = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
     tasks: tuple[TaskSetup, ...] = (
         TaskSetup("srl", "propbank-ewt"),
@@ -49,8 +53,9 @@ def run(config: SampleEfficiencyConfig, workspace: Workspace) -> Results:
     """Train every task with every share of its examples, with and without ELMo."""
     cells = {}
     for setup in config.tasks:
+        base = base_config(setup, workspace)[1].train
         for share in config.fractions:
-            train = {"train": {"train_fraction": share}}
+            train = {"train": {"train_fraction": share, **longer(base, share, config.max_epochs)}}
             cells[f"{setup.name}/{WITH}/{share}"] = Cell(setup, train)
             cells[f"{setup.name}/{WITHOUT}/{share}"] = Cell(setup, {**train, "inputs": {"elmo": {"placement": "none"}}})
     found = Sweep(workspace, config.model, config.seeds).run(cells)
@@ -67,6 +72,14 @@ def run(config: SampleEfficiencyConfig, workspace: Workspace) -> Results:
         "cells": found,
         "passed": passed,
     }
+
+
+def longer(train: TrainConfig, share: float, max_epochs: int) -> dict[str, int]:
+    """Return the epochs, and the patience, for a share of the examples."""
+    epochs = max(train.epochs, min(max_epochs, math.ceil(train.epochs / share)))
+    if train.patience is None:
+        return {"epochs": epochs}
+    return {"epochs": epochs, "patience": math.ceil(train.patience * epochs / train.epochs)}
 
 
 def updates_to_pass(without: Results, with_elmo: Results) -> Results:

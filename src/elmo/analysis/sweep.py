@@ -51,6 +51,13 @@ class TaskSetup(CheckedConfig):
         return self.title or self.task
 
 
+def base_config(setup: TaskSetup, workspace: Workspace) -> tuple[Task, Any]:
+    """Return a task and its config, before an analysis changes it."""
+    file = Path(setup.recipe) if setup.recipe is not None else None
+    vectors = [f"inputs.vectors={json.dumps(str(workspace.find(setup.vectors)))}"] if setup.vectors else []
+    return recipe(setup.task, file, [*vectors, *setup.settings])
+
+
 @dataclass(frozen=True)
 class Cell:
     """One config of a sweep."""
@@ -100,9 +107,7 @@ class Sweep:
     def _prepare(self, cell: Cell) -> _Prepared:
         setup = cell.setup
         data = self.workspace.find(setup.data)
-        file = Path(setup.recipe) if setup.recipe is not None else None
-        needed = ["inputs.vectors=" + json.dumps(str(self.workspace.find(setup.vectors)))] if setup.vectors else []
-        task, base = recipe(setup.task, file, [*needed, *setup.settings])
+        task, base = base_config(setup, self.workspace)
         changes = merged({"inputs": {"elmo": {"model": self.model}}}, cell.changes)
         config = build(task.config, merged(asdict(base), changes))
         if (setup.task, data) not in self._data:
