@@ -1,8 +1,8 @@
 """SAMPLE EFFICIENCY (paper, section 5.4, Figure 1): scores by the share of the training part, with and without ELMo.
 
-A share is of whole sentences, documents or trees, drawn anew for every seed. A smaller share is trained for more epochs,
-so that the number of updates is about the same, up to `max_epochs`; patience grows with them. The second question of the
-section: after how many updates does a model with ELMo pass the best dev score of the same model without?
+A share is of whole sentences, documents or trees, drawn anew for every seed. A smaller share is trained for more
+epochs, so that the number of updates is about the same, up to `max_epochs`; patience grows with them. The second
+question of the section: after how many updates does a model with ELMo pass the best dev score of the one without?
 """
 
 import math
