@@ -2,14 +2,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The models that are distributions of their own: models/NAME, if the files of the model are there.
+MODELS := $(foreach config,$(wildcard models/*/*/config.json),$(patsubst %/,%,$(dir $(patsubst %/,%,$(dir $(config))))))
 
 .PHONY: setup demo test lint clean
 
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt $(MODELS:%=%/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[all,dev]' $(MODELS:%=--editable ./%)
 	touch $@
 
 demo: setup

@@ -2,7 +2,7 @@
 
     python benchmarks/pretrain_options.py CORPUS [--preset small] [--batch 1024] [--steps 40]
 
-Each row differs from the second one in one option. Memory is the peak that PyTorch reserved, and the estimate from before
+Each row differs from the second one in one option. Memory is the peak that PyTorch reserved, and the estimate before
 the first step.
 """
 

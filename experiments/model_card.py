@@ -1,11 +1,14 @@
-"""The figures of a model card: perplexity, compared with n-gram models of the same text, and the effect of float16.
+"""The figures of a model card: perplexity, compared with n-gram models of the same text, and the effect of rounding.
 
-    python experiments/model_card.py FOLDER FULL CORPUS TEST WIKITEXT
+    python experiments/model_card.py FOLDER FULL CORPUS TEST WIKITEXT [--beside english] [--card README.md]
 
-FOLDER is the model of the package, FULL the same model in float32, as it was trained. CORPUS is its prepared training
-text, TEST raw text of the same kind, one sentence per line. WIKITEXT is a file of WikiText-2, in which a
-line is a paragraph or a heading, tokenized by Moses: `@-@` inside a word is replaced by a hyphen, and paragraphs are
-split into sentences. All models score the same tokens; unknown words count as `<UNK>`.
+FOLDER is the model that is shipped, FULL the same model as it was trained. CORPUS is its prepared training text, TEST
+raw text of the same kind, one sentence per line. WIKITEXT is a file of WikiText-2, in which a line is a paragraph or a
+heading, tokenized by Moses: `@-@` inside a word is replaced by a hyphen, and paragraphs are split into sentences. All
+models score the same tokens; unknown words count as `<UNK>`. `--beside` names other models with the same vocabulary.
+
+With `--card`, the tables are also written into a card: between `<!-- perplexity -->` and the next `<!-- end -->`, and
+between `<!-- rounding -->` and the next `<!-- end -->`.
 """
 
 import argparse
@@ -14,10 +17,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import rounding  # beside this file
 
-import elmo
-from elmo.analysis import trigram
-from elmo.analysis.kneser_ney import perplexities
+from elmo.analysis import kneser_ney, trigram
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.corpus_source import TextOptions, open_or_prepare
 from elmo.pretrain.evaluate import Perplexity, perplexity
@@ -45,50 +47,67 @@ def score(model: Pretrained, text: Corpus) -> Perplexity:
     return perplexity(model.bilm, model.vocabulary, text, text.train)
 
 
-def differences(folder: Path, full: Path, test: Path) -> list[str]:
-    """Return for each layer the relative distance of a token's vectors, mean and largest, and the lowest cosine."""
-    lines = test.read_text(encoding="utf-8").splitlines()[:SENTENCES]
-    ours, exact = (np.concatenate(list(elmo.load(path, device="cpu").embed(lines)), axis=1) for path in (folder, full))
-    rows = []
-    for layer, (a, b) in enumerate(zip(ours, exact, strict=True)):
-        distance = np.linalg.norm(a - b, axis=1) / np.linalg.norm(b, axis=1)
-        cosine = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-        rows.append(f"| layer {layer} | {distance.mean():.1e} | {distance.max():.1e} | {cosine.min():.6f} |")
-    return rows
+def perplexities(models: dict[str, Pretrained], corpus: Path, test: Path, wikitext_file: Path) -> list[str]:
+    """For each text a table of the counted models and the biLMs."""
+    prepared = Corpus.open(corpus)
+    rows: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        restored = Path(folder) / "wikitext.txt"
+        restored.write_text(wikitext(wikitext_file), encoding="utf-8")
+        texts = {
+            f"{test.name}, raw": open_or_prepare(test, Path(folder)),
+            "WikiText-2": open_or_prepare(restored, Path(folder), TextOptions("whitespace")),
+        }
+        size, train, _ = trigram.read(corpus)
+        counts, _ = kneser_ney.perplexities(size, train, [rows_of(text, prepared) for text in texts.values()])
+        for (name, text), counted in zip(texts.items(), counts, strict=True):
+            found = {label: score(model, text) for label, model in models.items()}
+            facts = next(iter(found.values()))
+            rows.append(f"{name}: {facts.tokens:,} predictions in each direction, {facts.unknown:.2%} unknown\n")
+            rows.append("| | forward | backward | mean |\n|---|---|---|---|")
+            for model, row in counted.items():
+                forward, backward = row["forward"], row["backward"]
+                rows.append(f"| {model} | {forward:.2f} | {backward:.2f} | {(forward + backward) / 2:.2f} |")
+            for label, value in found.items():
+                rows.append(f"| {label} | {value.forward:.2f} | {value.backward:.2f} | {value.mean:.2f} |")
+            rows.append("")
+    return rows[:-1]
+
+
+def fill(card: Path, section: str, rows: list[str]) -> None:
+    """Put a section's text into a card."""
+    text = card.read_text(encoding="utf-8")
+    before, mark, rest = text.partition(f"<!-- {section} -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    assert mark and end, f"{card}: has no section between <!-- {section} --> and <!-- end -->"
+    card.write_text("\n".join([before + mark, *rows, "", end]) + after, encoding="utf-8")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("folder", "full", "corpus", "test", "wikitext"):
         parser.add_argument(name, type=Path)
+    parser.add_argument("--beside", nargs="+", default=[])
+    parser.add_argument("--card", type=Path)
     arguments = parser.parse_args()
-    corpus = Corpus.open(arguments.corpus)
-    with tempfile.TemporaryDirectory() as folder:
-        restored = Path(folder) / "wikitext.txt"
-        restored.write_text(wikitext(arguments.wikitext), encoding="utf-8")
-        texts = {
-            f"{arguments.test.name}, raw": open_or_prepare(arguments.test, Path(folder)),
-            "WikiText-2": open_or_prepare(restored, Path(folder), TextOptions("whitespace")),
-        }
-        size, train, _ = trigram.read(arguments.corpus)
-        counts, _ = perplexities(size, train, [rows_of(text, corpus) for text in texts.values()])
-        models = {
-            "float16": source.read(arguments.folder, softmax=True),
-            "float32": source.read(arguments.full, softmax=True),
-        }
-        for (name, text), counted in zip(texts.items(), counts, strict=True):
-            found = {precision: score(model, text) for precision, model in models.items()}
-            facts = found["float16"]
-            print(f"\n{name}: {facts.tokens:,} predictions in each direction, {facts.unknown:.2%} unknown")
-            print("| | forward | backward | mean |\n|---|---|---|---|")
-            for model, row in counted.items():
-                forward, backward = row["forward"], row["backward"]
-                print(f"| {model} | {forward:.2f} | {backward:.2f} | {(forward + backward) / 2:.2f} |")
-            for precision, value in found.items():
-                print(f"| biLM, {precision} | {value.forward:.2f} | {value.backward:.2f} | {value.mean:.2f} |")
-    print(f"\nfloat16 compared with float32, {SENTENCES:,} sentences of {arguments.test.name}:")
-    print("| | relative distance, mean | largest | lowest cosine |\n|---|---|---|---|")
-    print("\n".join(differences(arguments.folder, arguments.full, arguments.test)))
+    shipped, trained = map(rounding.dtype_of, (arguments.folder, arguments.full))
+    lines = arguments.test.read_text(encoding="utf-8").splitlines()[:SENTENCES]
+    models = {
+        **{name: source.read(name, softmax=True) for name in arguments.beside},
+        f"this model, as trained ({trained})": source.read(arguments.full, softmax=True),
+        f"this model ({shipped})": source.read(arguments.folder, softmax=True),
+    }
+    sections = {
+        "perplexity": perplexities(models, arguments.corpus, arguments.test, arguments.wikitext),
+        "rounding": [
+            f"{shipped} against {trained}, {len(lines):,} sentences of {arguments.test.name}:\n",
+            *rounding.differences(arguments.folder, arguments.full, lines),
+        ],
+    }
+    for section, rows in sections.items():
+        print("\n".join(rows), end="\n\n")
+        if arguments.card is not None:
+            fill(arguments.card, section, rows)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from elmo.cli import main
 
-_CONTEXT = get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
+CONTEXT = get_context("forkserver")
+CONTEXT.set_forkserver_preload(
     # The last two are imported by the first optimizer and the first progress bar, which takes seconds.
     ["elmo.cli", "elmo.pretrain.corpus_source", "elmo.pretrain.finetune", "torch._dynamo", "rich.progress"]
 )
@@ -26,7 +26,7 @@ def start_elmo(*arguments: object, log: Path, processes: int = 1) -> list[BasePr
         variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         environment = {name: str(value) for name, value in (variables | address).items()} if processes > 1 else {}
-        process = _CONTEXT.Process(target=_run, args=([*map(str, arguments)], str(log), environment))
+        process = CONTEXT.Process(target=_run, args=([*map(str, arguments)], str(log), environment))
         process.start()
         started.append(process)
     return started

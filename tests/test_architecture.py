@@ -21,7 +21,7 @@ ALLOWED = {
     "weights": {"errors", "files", "config", "packaged", "progress", "text", "model"},
     "embed": {"errors", "files", "messages", "packaged", "text", "model", "weights"},
     "pretrain": {"errors", "files", "messages", "config", "training", "text", "model", "weights"},
-    "tasks": {"errors", "files", "config", "packaged", "training", "text", "model", "weights", "embed"},
+    "tasks": {"errors", "messages", "files", "config", "packaged", "training", "text", "model", "weights", "embed"},
     "analysis": {
         "errors", "files", "config", "packaged", "training", "text", "model", "weights", "embed", "pretrain", "tasks",
     },

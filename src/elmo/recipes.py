@@ -9,7 +9,7 @@ from elmo.config import read_toml, to_toml
 from elmo.errors import ConfigError, ElmoError
 from elmo.pretrain.config import PretrainConfig
 from elmo.tasks.recipe import recipe
-from elmo.weights import published, source
+from elmo.weights import installed, published, source
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,11 @@ def _check_files(inputs: Any) -> None:
     model = inputs.elmo.model
     if inputs.elmo.placement == "none" or model in published.PUBLISHED or model.startswith("hf:"):
         return
-    if model not in source.packaged() and not Path(model).expanduser().exists():
-        raise ConfigError(f"inputs.elmo.model is {model!r}; there is no such file or folder, and no model of that name")
     try:
-        source.read(model)
+        known = installed.find(installed.MODELS, model) is not None or Path(model).expanduser().exists()
+        if known:
+            source.read(model)
     except ElmoError as error:
         raise ConfigError(f"inputs.elmo.model: {error}") from None
+    if not known:
+        raise ConfigError(f"inputs.elmo.model is {model!r}; there is no such file or folder, and no model of that name")

@@ -1,20 +1,26 @@
 """`elmo convert`: there and back to the bit, token embeddings, and nothing overwritten."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+import torch
 
 import elmo as library
 from elmo.files import locked
+from elmo.model.char_cnn import CharCNNConfig
+from elmo.text.vocabulary import Vocabulary
+from elmo.weights import source
 from elmo.weights.folder import Pretrained
 from embedders import (
     LINES,
     OPTIONS,
     REFERENCE,
     WEIGHTS,
+    assert_all_close,
     assert_close,
     assert_refused,
     assert_same_bits,
@@ -26,6 +32,7 @@ from embedders import (
 )
 from models import VARIANTS, assert_same_datasets, datasets, published, write_published
 
+CNN = CharCNNConfig(filters=((1, 16), (2, 32), (3, 64)))
 WORDS = ["<S>", "</S>", "<UNK>", "cat", "naïve", "日本語", "unquestionably-overlong-word", "the"]
 
 
@@ -58,18 +65,79 @@ def test_half_the_size_and_nearly_the_same_vectors(tmp_path: Path) -> None:
     for state in ("fresh", "warm"):
         for a, b in zip(full.embed(LINES, state=state), half.embed(LINES, state=state), strict=True):
             assert np.abs(a - b).max(initial=0.0) <= 2e-3 * np.abs(a).max(initial=1.0)
-    # The warm state is the one that the rounded weights give.
-    rounded = library.Embedder(Pretrained(full.bilm.half().float()))
-    for a, b in zip(rounded.warm_state(), half.warm_state(), strict=True):
-        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6, atol=1e-7)
 
 
-def test_float16_has_no_place_in_the_published_format(tmp_path: Path) -> None:
+def a_language_model(place: Path) -> Path:
+    """A folder with a softmax, and matrices large enough for int8 to pay."""
+    torch.manual_seed(0)
+    lstm = library.BiLMConfig.preset("small").lstm
+    config = library.BiLMConfig(replace(lstm, dim=96, projection_dim=32), CNN, n_softmax=len(WORDS))
+    library.Embedder(Pretrained(library.BiLM(config), Vocabulary(WORDS))).save(place)
+    return place
+
+
+def test_a_quarter_of_the_size_and_nearly_the_same_vectors(tmp_path: Path) -> None:
+    model = a_language_model(tmp_path / "full")
+    ended = elmo("convert", model, tmp_path / "int8", "--int8")
+    assert (ended.code, ended.out) == (0, "")
+    sizes = [(tmp_path / name / "model.safetensors").stat().st_size for name in ("full", "int8")]
+    assert sizes[1] < 0.35 * sizes[0]
+    full, int8 = (library.load(tmp_path / name, device="cpu", softmax=True) for name in ("full", "int8"))
+    for state in ("fresh", "warm"):
+        for a, b in zip(full.embed(LINES, state=state), int8.embed(LINES, state=state), strict=True):
+            cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+            assert cosine.min(initial=1.0) > 0.999
+    sentence = ["the", "cat", "xyzzy"]  # the softmax and the vocabulary came along
+    np.testing.assert_allclose(int8.score(sentence).forward, full.score(sentence).forward, atol=0.02)
+    assert [one.word for one in int8.substitutes(sentence, 1, n=1)]
+
+
+@pytest.mark.parametrize("flag", ["--float16", "--int8"])
+def test_the_warm_state_is_that_of_the_rounded_weights(flag: str, tmp_path: Path) -> None:
+    """Not the one of the model before, which its folder has."""
+    model = a_language_model(tmp_path / "full")
+    assert elmo("convert", model, tmp_path / "small", flag).code == 0
+    stored = source.read(tmp_path / "small")
+    assert stored.warm_state is not None
+    computed = library.Embedder(Pretrained(stored.bilm)).warm_state()
+    exact = library.load(model, device="cpu").warm_state()
+    for ours, again, before in zip(stored.warm_state, computed, exact, strict=True):
+        np.testing.assert_allclose(ours.numpy(), again.numpy(), rtol=1e-6, atol=1e-7)
+        assert not np.allclose(ours.numpy(), before.numpy(), rtol=1e-6, atol=1e-6)
+
+
+def test_an_int8_folder_is_a_model_like_any_other(tmp_path: Path) -> None:
+    """It can be converted to the published format, and to int8 again."""
+    model = a_language_model(tmp_path / "full")
+    for source_, output, *flag in (("full", "int8", "--int8"), ("int8", "p/weights.hdf5"), ("int8", "again", "--int8")):
+        assert elmo("convert", tmp_path / source_, tmp_path / output, *flag).code == 0
+    ours, published_, again = (
+        list(library.load(tmp_path / name, device="cpu").embed(LINES)) for name in ("int8", "p/weights.hdf5", "again")
+    )
+    assert_same_bits(published_, ours)
+    assert_all_close(again, ours)
+    assert elmo("info", tmp_path / "int8").out.splitlines()[5] == "stored as   int8 and float32"
+    assert elmo("info", tmp_path / "p" / "weights.hdf5").out.splitlines()[5] == "stored as   float32"
+    assert model.exists()
+
+
+@pytest.mark.parametrize("flag", ["--float16", "--int8"])
+def test_rounding_has_no_place_in_the_published_format(flag: str, tmp_path: Path) -> None:
     _, weights = write_published(tmp_path, OPTIONS, WEIGHTS)
-    result = elmo("convert", weights, tmp_path / "other" / "half.hdf5", "--float16")
-    assert_refused(result, str(tmp_path / "other" / "half.hdf5"), "--float16 is for a folder")
-    result = elmo("convert", weights, tmp_path / "tokens.hdf5", "--float16", "--vocabulary", tmp_path / "words.txt")
-    assert_refused(result, "--float16 is for a folder; token embeddings are float32. Leave out one of the options")
+    output = tmp_path / "other" / "half.hdf5"
+    with nothing_new_in(tmp_path):
+        ended = elmo("convert", weights, output, flag)
+    assert_refused(ended, f"{output}: the published format is float32; {flag.removeprefix('--')} is for a folder")
+    with nothing_new_in(tmp_path):
+        ended = elmo("convert", weights, tmp_path / "tokens.hdf5", flag, "--vocabulary", tmp_path / "words.txt")
+    assert_refused(ended, f"{flag} is for a folder; token embeddings are float32. Leave out one of the options")
+
+
+def test_one_type_at_a_time(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    with nothing_new_in(tmp_path):
+        ended = elmo("convert", model, tmp_path / "small", "--float16", "--int8")
+    assert_refused(ended, "--float16 and --int8 exclude each other; leave out one of them")
 
 
 def test_a_converted_model_embeds_alike(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from sacremoses import MosesTokenizer
 import elmo as library
 from elmo.embed import store
 from elmo.embed.embed_file import embed_file
+from elmo.messages import counted
 from elmo.weights.folder import write
 from embedders import (
     DIM,
@@ -183,7 +184,7 @@ def test_nothing_and_blank_lines_are_no_sentences_and_empty_ones(
     arrays, sentences = written(ended, output)
     assert [array.shape for array in arrays] == [(N_LAYERS, 0, DIM)] * len(text)
     assert sentences == ({"": "0"} if text else {})
-    assert ended.err == f"{output}: {len(text)} sentences, 0 tokens\n"
+    assert ended.err == f"{output}: {counted(len(text), 'sentence')}, 0 tokens\n"
 
 
 def test_only_a_line_feed_ends_a_line(model: Path, tmp_path: Path) -> None:

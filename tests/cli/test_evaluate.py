@@ -78,7 +78,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     gold, found = write(tmp_path / "gold.txt", ENTITIES), write(tmp_path / "found.txt", FOUND)
     empty = write(tmp_path / "empty.txt", "")
     both = ("--predictions", found)
-    assert_refused(elmo("evaluate", "nre", gold, *both), "nre: no such task; expected ner, ")
+    assert_refused(elmo("evaluate", "nre", gold, *both), "nre: no such task; expected squad, ")
     assert_refused(elmo("evaluate", "ner", empty, *both), "empty.txt: contains no example; expected gold answers")
     assert_refused(elmo("evaluate", "ner", tmp_path / "none.txt", *both), "none.txt: cannot be read")
     assert_refused(elmo("evaluate", "ner", gold, "--predictions", tmp_path / "none.txt"), "none.txt: cannot be read")

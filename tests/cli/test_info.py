@@ -39,6 +39,7 @@ def test_a_folder_is_described(tmp_path: Path) -> None:
         "LSTMs": "2 directions × 2, cell 12, clip 3, projection 5, clip 3, skip connections",
         "layers": "3 of 10",
         "parameters": f"{parameters:,}",
+        "stored as": "float32",
         "vocabulary": "none: words are read as characters",
         "warm state": "stored",
         "files": "\n".join(f"{file} ({file.stat().st_size:,} bytes)" for file in files),

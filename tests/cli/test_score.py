@@ -18,6 +18,7 @@ from sacremoses import MosesTokenizer
 import elmo as library
 from elmo.embed.score_file import score_file
 from elmo.files import locked
+from elmo.messages import counted
 from elmo.model.bilm import BiLM
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights.folder import Pretrained, write
@@ -179,8 +180,8 @@ def test_nothing_and_blank_lines_are_no_sentences_and_empty_ones(text: str, mode
     (tmp_path / "in.txt").write_text(text)
     ended = score(tmp_path / "in.txt", "-m", model)
     assert [(row["sentence"], row["tokens"]) for row in objects(ended.out)] == [(k + 1, []) for k in range(len(text))]
-    counted = f"{tmp_path / 'in.txt'}: {len(text)} sentences, 0 tokens"
-    assert ended.err.startswith(f"{counted}, 0.00% unknown; perplexity " if text else f"{counted}\n")
+    size = f"{tmp_path / 'in.txt'}: {counted(len(text), 'sentence')}, 0 tokens"
+    assert ended.err.startswith(f"{size}, 0.00% unknown; perplexity " if text else f"{size}\n")
 
 
 # Where it goes

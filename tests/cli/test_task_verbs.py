@@ -476,7 +476,7 @@ def test_a_training_is_resumed_with_what_it_was_started_with(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["parsing"], "parsing: no such task; expected ner, sst, snli, or a folder with a model.py of your own"),
+        (["parsing"], "parsing: no such task; expected squad, snli, srl, "),
         (["ner"], ": contains no file of the task; expected some of train.txt, eng.train,"),
     ],
 )

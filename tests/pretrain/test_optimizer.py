@@ -55,9 +55,9 @@ def run(config: OptimizerConfig, rates: Sequence[float], sparse: bool = True) ->
     named = parameters()
     optimizer = Optimizer(config, named.items(), TABLES if sparse else set())
     after = []
-    for step, pace in enumerate(rates):
+    for step, lr in enumerate(rates):
         set_gradients(named, step, sparse)
-        optimizer.step(pace)
+        optimizer.step(lr)
         after.append({name: parameter.detach().numpy().copy() for name, parameter in named.items()})
     return after
 
@@ -79,10 +79,10 @@ def adagrad(rates: Sequence[float], start: float) -> list[dict[str, Array]]:
     weights = {name: parameter.detach().numpy().copy() for name, parameter in parameters().items()}
     squares = {name: np.full_like(weight, start) for name, weight in weights.items()}
     after = []
-    for step, pace in enumerate(rates):
+    for step, lr in enumerate(rates):
         for name, gradient in gradients(step).items():
             squares[name] += gradient**2
-            weights[name] = weights[name] - pace * gradient / np.sqrt(squares[name])
+            weights[name] = weights[name] - lr * gradient / np.sqrt(squares[name])
         after.append({name: weight.copy() for name, weight in weights.items()})
     return after
 
@@ -119,14 +119,14 @@ def adam(
     weights = {name: p.detach().numpy().copy() for name, p in parameters().items() if name in names}
     m, v = ({name: np.zeros_like(weight) for name, weight in weights.items()} for _ in range(2))
     after = []
-    for step, pace in enumerate(rates):
+    for step, lr in enumerate(rates):
         for name in names:
             gradient = gradients(step)[name]
             m[name] = betas[0] * m[name] + (1 - betas[0]) * gradient
             v[name] = betas[1] * v[name] + (1 - betas[1]) * gradient**2
             m_hat = m[name] / (1 - betas[0] ** (step + 1))
             v_hat = v[name] / (1 - betas[1] ** (step + 1))
-            weights[name] = weights[name] - pace * (m_hat / (np.sqrt(v_hat) + epsilon) + decay * weights[name])
+            weights[name] = weights[name] - lr * (m_hat / (np.sqrt(v_hat) + epsilon) + decay * weights[name])
         after.append({name: weight.copy() for name, weight in weights.items()})
     return after
 
@@ -144,13 +144,13 @@ def lazy_adam(rates: Sequence[float], betas: tuple[float, float], epsilon: float
     weights = {name: parameters()[name].detach().numpy().copy() for name in TABLES}
     m, v = ({name: np.zeros_like(weight) for name, weight in weights.items()} for _ in range(2))
     after = []
-    for step, pace in enumerate(rates):
+    for step, lr in enumerate(rates):
         for name, weight in weights.items():
             for row in TOUCHED[step]:
                 gradient = gradients(step)[name][row]
                 m[name][row] = betas[0] * m[name][row] + (1 - betas[0]) * gradient
                 v[name][row] = betas[1] * v[name][row] + (1 - betas[1]) * gradient**2
-                size = pace * math.sqrt(1 - betas[1] ** (step + 1)) / (1 - betas[0] ** (step + 1))
+                size = lr * math.sqrt(1 - betas[1] ** (step + 1)) / (1 - betas[0] ** (step + 1))
                 weight[row] -= size * m[name][row] / (np.sqrt(v[name][row]) + epsilon)
         after.append({name: weight.copy() for name, weight in weights.items()})
     return after

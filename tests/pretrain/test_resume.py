@@ -60,9 +60,14 @@ def run(corpus: Path, out: Path, *more: str, processes: int = 1, **changes: Any)
     assert [process.exitcode for process in started] == [0] * processes, log.read_text()
 
 
-def run_with_torchrun(corpus: Path, out: Path, *, processes: int, **changes: Any) -> None:
+def torchrun(corpus: Path, out: Path, processes: int, **changes: Any) -> list[str]:
+    """The command line that torchrun is started with."""
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", "elmo"]
-    command = [sys.executable, *launch, *arguments(corpus, out, **changes)]
+    return [sys.executable, *launch, *arguments(corpus, out, **changes)]
+
+
+def run_with_torchrun(corpus: Path, out: Path, *, processes: int, **changes: Any) -> None:
+    command = torchrun(corpus, out, processes, **changes)
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -80,9 +85,7 @@ def weights(out: Path, step: int = 40) -> dict[str, torch.Tensor]:
 
 def kill_after(checkpoint: Path, processes: list[BaseProcess]) -> None:
     """Kill a run with SIGKILL as soon as a checkpoint is there."""
-    until = time.monotonic() + 120
-    while not checkpoint.exists() and time.monotonic() < until:
-        time.sleep(0.001)
+    wait_for(checkpoint)
     for process in processes:
         process.kill()
     for process in processes:
@@ -90,14 +93,44 @@ def kill_after(checkpoint: Path, processes: list[BaseProcess]) -> None:
     assert checkpoint.exists()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("optimizer", ["adagrad", "adamw"])
-def test_killed_and_resumed(corpus: Path, tmp_path: Path, processes: int, optimizer: str) -> None:
+def kill_torchrun_after(checkpoint: Path, command: list[str]) -> None:
+    """Start torchrun, and kill it and its workers with SIGKILL as soon as a checkpoint is there."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(checkpoint)
+    for pid in family(process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
+    assert checkpoint.exists()
+
+
+def wait_for(path: Path) -> None:
+    until = time.monotonic() + 120
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.001)
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that it started: the workers of torchrun have sessions of their own."""
+    children = [file.read_text().split() for file in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [pid, *(other for some in children for child in some for other in family(int(child)))]
+
+
+@pytest.mark.parametrize(
+    ("processes", "optimizer", "with_torchrun"),
+    [(1, "adagrad", False), (1, "adamw", False), (2, "adagrad", False), (2, "adamw", True)],
+)
+def test_killed_and_resumed(
+    corpus: Path, tmp_path: Path, processes: int, optimizer: str, with_torchrun: bool
+) -> None:
     changes = {"optimizer.name": optimizer, "optimizer.schedule": "linear", "steps": 40}
     run(corpus, tmp_path / "whole", processes=processes, **changes)
     killed = tmp_path / "killed"
-    started = start_elmo(*arguments(corpus, killed, **changes), log=tmp_path / "killed.log", processes=processes)
-    kill_after(killed / "checkpoints" / "step-00000010", started)
+    checkpoint = killed / "checkpoints" / "step-00000010"
+    if with_torchrun:
+        kill_torchrun_after(checkpoint, torchrun(corpus, killed, processes, **changes))
+    else:
+        started = start_elmo(*arguments(corpus, killed, **changes), log=tmp_path / "killed.log", processes=processes)
+        kill_after(checkpoint, started)
     assert not (killed / "model").exists(), "it was too fast to be killed"
     run(corpus, killed, "--resume", processes=processes, **changes)
     assert metrics(killed) == metrics(tmp_path / "whole")

@@ -1,10 +1,10 @@
-"""The building blocks of task models: a packed biLSTM, dropout of whole units, a softmax over what exists."""
+"""The building blocks of task models: a packed biLSTM and biGRU, dropout of whole units, a softmax over what exists."""
 
 import numpy as np
 import pytest
 import torch
 
-from elmo.tasks.layers.encoder import BiLSTM, Packed, VariationalDropout, masked_softmax
+from elmo.tasks.layers.encoder import BiGRU, BiLSTM, Packed, VariationalDropout, masked_softmax
 
 LENGTHS = [3, 5, 1, 5, 2]
 
@@ -29,6 +29,24 @@ def test_a_sequence_is_encoded_as_if_it_were_alone(n_layers: int) -> None:
             alone, _ = layer(alone)
         torch.testing.assert_close(encoded[row, :length], alone, rtol=0, atol=1e-6)
         assert not encoded[row, length:].any()
+
+
+def test_a_gru_encodes_a_sequence_as_if_it_were_alone() -> None:
+    torch.manual_seed(0)
+    network = BiGRU(4, 3)
+    x = torch.randn(5, 5, 4)
+    encoded = network(x, Packed.of(LENGTHS))
+    assert encoded.shape == (5, 5, network.output_dim)
+    for row, length in enumerate(LENGTHS):
+        alone, _ = network.layer(x[row, :length])
+        torch.testing.assert_close(encoded[row, :length], alone, rtol=0, atol=1e-6)
+        assert not encoded[row, length:].any()
+    for name, parameter in network.named_parameters():
+        if "bias" in name:
+            assert not parameter.any()
+        if "weight_hh" in name:
+            for gate in parameter.detach().chunk(3):
+                torch.testing.assert_close(gate @ gate.T, torch.eye(3))
 
 
 def test_the_forget_gate_is_open_at_first() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from distributions import install
 from elmo.embed.embedder import load
 from elmo.errors import WeightsError
 from elmo.tasks import folder
@@ -16,8 +17,10 @@ from elmo.tasks.folder import TrainedTask
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import Inputs
 from elmo.tasks.ner.model import TASK
-from embedders import embedder
-from tasks.small_ner import recipe, splits
+from elmo.tasks.predict import load_task
+from elmo.weights.installed import KNOWN, MODELS, TASKS
+from embedders import assert_refused, elmo, embedder
+from tasks.small_ner import recipe, splits, write_columns
 
 WORDS = ["saw", "in", "the", "naïve", "10 000", "日本"]
 LABELS = TASK.labels(splits()["train"])
@@ -27,14 +30,14 @@ def trained(*assignments: str) -> TrainedTask:
     """A tagger with random weights, as if it had been trained."""
     torch.manual_seed(4)
     config = recipe("inputs.vectors=glove.txt", "inputs.elmo.model=small", *assignments)
-    elmo = config.inputs.elmo
-    of = embedder() if elmo.placement != "none" else None
+    settings = config.inputs.elmo
+    of = embedder() if settings.placement != "none" else None
     inputs = Inputs(
         config.inputs,
         WORDS,
         torch.randn(len(WORDS), 5),
-        frozen=FrozenLayers(of) if of and not elmo.trainable else None,
-        bilm=of.bilm if of and elmo.trainable else None,
+        frozen=FrozenLayers(of) if of and not settings.trainable else None,
+        bilm=of.bilm if of and settings.trainable else None,
     )
     return TrainedTask(TASK, config, LABELS, WORDS, TASK.model(config, inputs, LABELS).eval(), {"dev": {"f1": 12.5}})
 
@@ -123,3 +126,67 @@ def test_a_bilm_that_has_changed(tmp_path: Path) -> None:
     save_file({name: value * 1.5 for name, value in tensors.items()}, path / "elmo" / "model.safetensors")
     with pytest.raises(WeightsError, match=r"m: was trained with another version of the biLM .*\. Train"):
         folder.load(path, "cpu")
+
+
+# Installed: a biLM that a task does not carry along, and a task that has a name
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of sys.path, and an empty working folder."""
+    for name in ("site", "working"):
+        (tmp_path / name).mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.chdir(tmp_path / "working")
+    return tmp_path / "site"
+
+
+def test_an_installed_bilm_stays_where_it_is(site: Path, tmp_path: Path) -> None:
+    embedder().save(tmp_path / "tiny")
+    install(site, "elmo-tiny", MODELS, "tiny", "elmo_tiny", tmp_path / "tiny")
+    path = saved(tmp_path / "m", "inputs.elmo.model=tiny")
+    assert not (path / "elmo").exists()
+    assert answers(folder.load(path, "cpu").model, splits()["test"], 3) == answers(trained().model, splits()["test"], 3)
+
+
+def test_a_bilm_that_is_not_installed(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path / "m")
+    record = json.loads((path / "config.json").read_text())
+    for name, message in (
+        ("gone", f"{path}: needs the biLM 'gone', which is not installed. Install its distribution first"),
+        ("english-huge", "english-huge: is not installed; pip install elmo-torch-english-huge"),
+    ):
+        monkeypatch.setitem(KNOWN, (MODELS, "english-huge"), "elmo-torch-english-huge")
+        (path / "config.json").write_text(json.dumps({**record, "elmo": {"name": name, "fingerprint": ""}}))
+        with pytest.raises(WeightsError) as error:
+            folder.load(path, "cpu")
+        assert str(error.value) == message
+
+
+def test_an_installed_task_is_loaded_by_its_name(site: Path, tmp_path: Path) -> None:
+    """Also where there is a folder of that name; ./ means the folder."""
+    install(site, "elmo-entities", TASKS, "entities", "elmo_entities", saved(tmp_path / "m"))
+    saved(Path("entities"), "hidden=7")
+    assert folder.load("entities", "cpu").config.hidden == trained().config.hidden != 7
+    assert folder.load("./entities", "cpu").config.hidden == 7
+    assert folder.load(Path("entities").absolute(), "cpu").config.hidden == 7
+
+
+def test_the_command_line_knows_an_installed_task(site: Path, tmp_path: Path) -> None:
+    install(site, "elmo-entities", TASKS, "entities", "elmo_entities", saved(tmp_path / "m"))
+    write_columns(Path("data"), splits())
+    Path("sentences.txt").write_text("Ada saw Paris .\n")
+    ended = elmo("predict", "entities", "sentences.txt")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out) == {"line": 1, **load_task(tmp_path / "m").predict(["Ada saw Paris ."])[0]}
+    ended = elmo("evaluate", "entities", "data", "--json")
+    assert json.loads(ended.out) == load_task(tmp_path / "m").evaluate("data")
+    assert "Trained tasks, for elmo.load_task(NAME) and elmo predict NAME:\n  entities  " in elmo("info").out
+
+
+def test_a_name_of_nothing(site: Path, tmp_path: Path) -> None:
+    install(site, "elmo-entities", TASKS, "entities", "elmo_entities", saved(tmp_path / "m"))
+    Path("sentences.txt").write_text("Ada\n")
+    expected = "expected RUN/model of a run, or the name of an installed task (entities)"
+    message = f"elmo: tagger: no such folder, and no trained task of that name; {expected}"
+    assert_refused(elmo("predict", "tagger", "sentences.txt"), message)

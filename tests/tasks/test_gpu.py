@@ -13,6 +13,7 @@ from elmo.tasks.predict import load_task
 from elmo.tasks.train import TaskTraining
 from elmo.training.run import Run
 from embedders import fresh, pretrained
+from tasks import small_squad
 from tasks.small_ner import recipe, splits, write_elmo, write_vectors
 
 pytestmark = [
@@ -47,3 +48,29 @@ def test_a_task_is_trained_and_answers_on_a_cpu_as_on_the_device(change: str, tm
     items = [list(example.texts[0]) for example in splits()["test"]]
     on_cpu, on_device = (load_task(tmp_path / "run" / "model", device).predict(items) for device in ("cpu", "cuda"))
     assert on_cpu == on_device
+
+
+def test_a_loss_over_windows_is_that_of_a_cpu_and_waits_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions about paragraphs; the second step would raise an error where the CPU waits for the device."""
+    monkeypatch.setattr("elmo.tasks.squad.paragraph.WINDOW", 10)
+    monkeypatch.setattr("elmo.tasks.squad.paragraph.STRIDE", 5)
+    files, examples = small_squad.write_files(tmp_path), small_squad.eight()
+    found = {}
+    for device in ("cpu", "cuda"):
+        config = small_squad.small(files, "both", f"train.device={device}")
+        data = {"train": examples, "dev": examples}
+        training = TaskTraining(small_squad.TASK, config, data, tmp_path / device, cache=tmp_path / "cache")
+        losses = []
+        for mode in ("default", "error"):
+            torch.cuda.set_sync_debug_mode(mode)
+            try:
+                loss = training.model.loss(examples)
+                torch.autograd.backward(loss)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            losses.append(loss.item())
+        assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+        found[device] = losses[0]
+    assert found["cuda"] == pytest.approx(found["cpu"], abs=1e-4)

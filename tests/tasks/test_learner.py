@@ -70,6 +70,16 @@ def test_gradients_are_clipped_by_value_then_by_norm(clip: dict[str, Any], gradi
         assert start - value == pytest.approx((1e-6) ** 0.5 / (0.05 * g * g + 1e-6) ** 0.5 * g, rel=1e-3)
 
 
+def test_an_independent_part_is_clipped_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adadelta's average of squared gradients is 0.05 g² after one step."""
+    monkeypatch.setattr(Line, "independent", ("own",))
+    learner = Learner(Line(), TrainConfig(optimizer="adadelta", learning_rate=1.0, rho=0.95, clip_norm=1.0))
+    steps(learner, 0, 1)
+    squares = [learner.tensors()[f"optimizer.{number}.square_avg"].tolist() for number in (0, 1)]
+    assert squares[0] == pytest.approx([0.05 * 1 / 5, 0.05 * 4 / 5], rel=1e-4)
+    assert squares[1] == pytest.approx([0.05 * 9 / 25, 0.05 * 16 / 25], rel=1e-4)
+
+
 def test_the_average_takes_the_place_of_the_weights_inside_the_context() -> None:
     learner = Learner(Line(), TrainConfig(learning_rate=0.1, ema=0.15))
     seen = [weights(learner)]

@@ -42,7 +42,7 @@ def test_it_is_trained_scored_and_used(data: Path, tmp_path: Path, monkeypatch: 
         "tags": [tag for _, tag in LINES],
     }
     assert_refused(
-        elmo("predict", model, "-"), "pos: no such task; expected ner, sst, snli, or a folder with a model.py"
+        elmo("predict", model, "-"), "pos: no such task; expected squad, snli, srl, "
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from elmo.errors import ConfigError
 from elmo.tasks.ner.model import TASK, NerConfig
 from elmo.tasks.recipe import recipe
+from elmo.tasks.task import TASKS
 from elmo.training.run import Request, Run
 
 
@@ -41,7 +42,7 @@ def test_a_resumed_run_keeps_its_recipe(tmp_path: Path) -> None:
         ("ner", 'task = "sst"', "r.toml: a recipe for sst, not for ner"),
         (None, "hidden = 3", 'r.toml: does not name its task; expected a line such as task = "ner"'),
         (None, "task = 1", "r.toml: task is 1; expected the name of a task"),
-        (None, 'task = "x"', "x: no such task; expected ner, sst, snli, or a folder with a model.py of your own"),
+        (None, 'task = "x"', f"x: no such task; expected {', '.join(TASKS)}, or a folder with a model.py of your own"),
     ],
 )
 def test_a_file_for_no_task_or_another_is_refused(name: str | None, text: str, message: str, tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_file_for_no_task_or_another_is_refused(name: str | None, text: str, m
         ("inputs.characters.width=0", "inputs.characters.width is 0; expected 1 or more"),
         (
             "inputs.characters.width=60",
-            "inputs.characters.max_characters is 50; expected at least inputs.characters.width, which is 60",
+            "inputs.characters.max_characters is 50; expected at least the width of the widest filters, which is 60",
         ),
         ("inputs.characters.max_characters=2", "inputs.characters.max_characters is 2; expected 3 or more"),
         ("hidden=0", "hidden is 0; expected 1 or more"),
@@ -89,19 +90,19 @@ def table() -> list[tuple[str, dict[str, str]]]:
     """The fields of the table in docs/tasks.md, and their defaults by task."""
     lines = (Path(__file__).parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8").splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("| field |"))
-    names = [cell.strip(" `") for cell in lines[start].split("|")[2:5]]
+    names = [cell.strip(" `") for cell in lines[start].split("|")[2:-2]]
     rows = []
     for line in lines[start + 2 :]:
         if not line.startswith("|"):
             break
         _, field, *cells = line.split("|")
-        rows.append((field.strip(" `"), dict(zip(names, (cell.strip() for cell in cells[:3]), strict=True))))
+        rows.append((field.strip(" `"), dict(zip(names, (cell.strip() for cell in cells[: len(names)]), strict=True))))
     return rows
 
 
 @pytest.mark.parametrize(("field", "defaults"), table(), ids=[field for field, _ in table()])
 def test_the_defaults_in_the_documentation_are_those_of_the_configs(field: str, defaults: dict[str, str]) -> None:
-    assert list(defaults) == ["ner", "sst", "snli"]
+    assert list(defaults) == list(TASKS)
     for name, shown in defaults.items():
         values: Any = asdict(recipe(name)[1])
         for key in field.split("."):

@@ -240,7 +240,7 @@ def model_of(config: SnliConfig) -> Esim:
 
 def scores(model: Esim, examples: list[Example]) -> NDArray[np.float64]:
     with torch.no_grad():
-        found: NDArray[np.float64] = model._scores(examples).double().numpy()
+        found: NDArray[np.float64] = model.scores_of(examples).double().numpy()
     return found
 
 
@@ -312,9 +312,7 @@ def test_a_pair_does_not_know_its_neighbours(placement: str, files: Path) -> Non
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_nothing_is_read_where_there_is_no_token(
-    placement: str, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_read_where_there_is_no_token(placement: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(small(files, placement)).eval()
     clean = scores(model, EIGHT)
     read = model.inputs.forward

@@ -24,3 +24,10 @@ def test_an_output_of_zeros_stays_zeros() -> None:
     assert values.tolist() == [[0, 64], [0, -127]]
     assert dequantize(values, scale)[:, 0].tolist() == [0.0, 0.0]
     assert scale.isfinite().all()
+
+
+def test_halves_round_to_even() -> None:
+    """A scale of 1: 0.5, 1.5 and 2.5 are half way between two levels."""
+    values, scale = quantize(torch.tensor([[127.0, 0.5, 1.5, 2.5, -0.5, -1.5]]), 1)
+    assert scale.item() == 1.0
+    assert values.tolist() == [[127, 0, 2, 2, 0, -2]]

@@ -274,6 +274,16 @@ def test_hub_gives_the_model_and_never_the_pickle(hub: Site) -> None:
     assert not any(path.endswith((".bin", ".ckpt")) for path in hub.asked)
 
 
+def test_hub_gives_every_shard_and_their_index(hub: Site) -> None:
+    wanted = {
+        *("config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"),
+        *("model.safetensors.index.json", "vocabulary.txt", "warm_state.safetensors", "README.md"),
+    }
+    others = {"pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json"}
+    hub.hub["owner/sharded"] = dict.fromkeys(wanted | others, b"some bytes")
+    assert {path.name for path in fetch_hub("owner/sharded").iterdir()} == wanted
+
+
 def test_hub_offline_serves_the_cache_without_a_connection(hub: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fetch_hub("lab/elmo-tiny")
     asked = len(hub.asked)

@@ -16,7 +16,7 @@ from elmo.errors import DataError, WeightsError
 from elmo.model.bilm import BiLM
 from elmo.model.lstm import State
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights import bilm_tf, folder, published, source
+from elmo.weights import archive, bilm_tf, folder, installed, published, source
 from elmo.weights.folder import Pretrained
 from models import assert_same_datasets, datasets, write_datasets, write_published
 from models import published as files_of
@@ -163,7 +163,7 @@ def in_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A place for packaged models, and an empty working folder."""
     for name in ("packaged", "working"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(source, "PACKAGED", tmp_path / "packaged")
+    monkeypatch.setattr(installed, "PACKAGED", tmp_path / "packaged")
     monkeypatch.chdir(tmp_path / "working")
     return tmp_path / "packaged"
 
@@ -171,7 +171,7 @@ def in_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_packaged_name(tmp_path: Path, in_the_package: Path) -> None:
     write_folder(in_the_package / "tiny")
     (in_the_package / "no-model").mkdir()
-    assert source.packaged() == ["tiny"]
+    assert list(installed.installed(installed.MODELS)) == ["tiny"]
     assert source.locate("tiny") == in_the_package / "tiny"
     assert_is_whole(source.read("tiny"), tmp_path)
 
@@ -296,7 +296,8 @@ def test_a_name_of_nothing(in_the_package: Path, name: str) -> None:
     write_folder(in_the_package / "tiny")
     message = (
         f"{name}: no such file or folder, and no model of that name; expected a model folder, a zip of one, an .hdf5 "
-        f"with its options beside it, hf:owner/name on the Hugging Face Hub, or one of tiny, small, medium, original,"
+        "with its options beside it, hf:owner/name on the Hugging Face Hub, or one of english-large, tiny, small, "
+        "medium, original,"
     )
     with pytest.raises(WeightsError, match=f"^{re.escape(message)}"):
         source.read(name)
@@ -589,7 +590,7 @@ def test_a_file_that_compresses_too_well_is_not_unpacked(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = bomb(tmp_path, name, 1_000_000)
-    monkeypatch.setattr(source, "UNSUSPICIOUS", 999_999)
+    monkeypatch.setattr(archive, "UNSUSPICIOUS", 999_999)
     with pytest.raises(WeightsError, match=rf"{name} has 1,000,000 bytes, compressed to 9\d\d; no model compresses so"):
         source.read(path)
 

@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
-from elmo.errors import WeightsError
+from elmo.errors import ConfigError, WeightsError
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNNConfig
 from elmo.model.lstm import LSTMConfig
 from elmo.weights import folder
 from elmo.weights.folder import Pretrained
-from elmo.weights.tensor_files import read_tensors, write_tensors
+from elmo.weights.tensor_files import read_tensors, stored_dtypes, write_tensors
 from models import ids_of
 
-TENSORS = {name: torch.arange(10.0) + k for k, name in enumerate("abcd")}  # 40 bytes each
-SHAPES = dict.fromkeys(TENSORS, (10,))
+TENSORS = {name: torch.arange(1000.0) + k for k, name in enumerate("abcd")}  # 4,000 bytes each
+SHAPES = dict.fromkeys(TENSORS, (1000,))
 
 
 def shards(path: Path) -> dict[str, list[str]]:
@@ -29,13 +30,13 @@ def shards(path: Path) -> dict[str, list[str]]:
 
 def test_shards_hold_what_fits_and_the_index_says_where(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    write_tensors(path, TENSORS, max_bytes=100)
+    write_tensors(path, TENSORS, max_bytes=10_000)
     assert shards(path) == {
         "model-00001-of-00002.safetensors": ["a", "b"],
         "model-00002-of-00002.safetensors": ["c", "d"],
     }
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
-    assert index["metadata"] == {"total_size": 160}
+    assert index["metadata"] == {"total_size": 16_000}
     assert index["weight_map"]["c"] == "model-00002-of-00002.safetensors"
     found = read_tensors(path, SHAPES, "config.json")
     assert all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
@@ -43,50 +44,136 @@ def test_shards_hold_what_fits_and_the_index_says_where(tmp_path: Path) -> None:
 
 def test_one_file_where_all_fits(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    write_tensors(path, TENSORS, max_bytes=160)
+    write_tensors(path, TENSORS, max_bytes=18_000)
     assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
 
 
-def test_a_tensor_that_no_shard_can_hold(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=r"'a' has 40 bytes; expected at most 39"):
-        write_tensors(tmp_path / "model.safetensors", TENSORS, max_bytes=39)
+@pytest.mark.parametrize("max_bytes", [4_256, 8_100, 8_300, 12_500, 14_000, 16_100])
+def test_no_file_is_larger_than_asked_for(tmp_path: Path, max_bytes: int) -> None:
+    """With its header, whose size depends on the number of tensors."""
+    write_tensors(tmp_path / "model.safetensors", TENSORS, max_bytes)
+    assert max(file.stat().st_size for file in tmp_path.glob("*.safetensors")) <= max_bytes
+
+
+def test_a_tensor_larger_than_a_shard_has_one_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, {"small": torch.ones(9), **TENSORS, "last": torch.ones(9)}, max_bytes=2000)
+    assert list(shards(path).values()) == [["small"], ["a"], ["b"], ["c"], ["d"], ["last"]]
 
 
 def test_hugging_face_reads_the_shards(tmp_path: Path) -> None:
     """Its own reader of sharded files finds every tensor."""
     hub = pytest.importorskip("huggingface_hub")
-    write_tensors(tmp_path / "model.safetensors", TENSORS, max_bytes=100)
+    write_tensors(tmp_path / "model.safetensors", TENSORS, max_bytes=10_000)
     model = torch.nn.Module()
     for name in TENSORS:
-        model.register_buffer(name, torch.zeros(10))
+        model.register_buffer(name, torch.zeros(1000))
     hub.load_torch_model(model, tmp_path)
     assert all(torch.equal(getattr(model, name), TENSORS[name]) for name in TENSORS)
+
+
+def test_the_types_that_are_stored(tmp_path: Path) -> None:
+    """First the one with most bytes: 4,000 of float32 and 1,000 of int8; with 10,000 of it, int8."""
+    path = tmp_path / "model.safetensors"
+    save_file({"a": TENSORS["a"], "b": torch.ones(1000, dtype=torch.int8)}, path)
+    assert stored_dtypes(path) == ["float32", "int8"]
+    path.unlink()
+    write_tensors(path, {"a": TENSORS["a"], "b": torch.ones(10_000, dtype=torch.int8)}, max_bytes=11_000)
+    assert len(shards(path)) == 2
+    assert stored_dtypes(path) == ["int8", "float32"]
+
+
+# Files that do not belong together, each one line
+
+
+def assert_refused(path: Path, message: str) -> None:
+    with pytest.raises(WeightsError) as error:
+        read_tensors(path, SHAPES, "config.json")
+    assert str(error.value) == message
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    write_tensors(tmp_path / "model.safetensors", TENSORS, max_bytes=10_000)
+    return tmp_path / "model.safetensors"
 
 
 @pytest.mark.parametrize(
     ("index", "message"),
     [
         ({}, "has no 'weight_map'; expected the file of each tensor"),
-        ({"weight_map": {"a": "x.safetensors"}}, "no tensor 'b'; config.json asks for it. Are they from one model?"),
+        ({"weight_map": {}}, "has no 'weight_map'; expected the file of each tensor"),
+        ({"weight_map": ["a"]}, "has no 'weight_map'; expected the file of each tensor"),
+        (
+            {"weight_map": {name: f"model-0000{k}-of-00002.safetensors" for name, k in (("a", 1), ("c", 2))}},
+            "no tensor 'b'; config.json asks for it. Are they from one model?",
+        ),
         (
             {"weight_map": dict.fromkeys("abcd", "../x.safetensors")},
             "'a' is in '../x.safetensors'; expected the name of a file beside the index",
         ),
+        ({"weight_map": {"a": 1}}, "'a' is in 1; expected the name of a file beside the index"),
     ],
 )
-def test_an_index_that_cannot_be_used(tmp_path: Path, index: dict[str, Any], message: str) -> None:
-    path = tmp_path / "model.safetensors.index.json"
+def test_an_index_that_cannot_be_used(sharded: Path, index: dict[str, Any], message: str) -> None:
+    path = sharded.with_name("model.safetensors.index.json")
     path.write_text(json.dumps(index))
+    assert_refused(sharded, f"{path}: {message}")
+
+
+def test_a_shard_that_is_missing(sharded: Path) -> None:
+    gone = sharded.with_name("model-00002-of-00002.safetensors")
+    gone.unlink()
+    message = "no such file; model.safetensors.index.json names 2 shards, 1 of them missing. Get the files again"
+    assert_refused(sharded, f"{gone}: {message}")
+    with pytest.raises(WeightsError, match="names 2 shards"):  # also if nothing of it is needed
+        read_tensors(sharded, {"a": (1000,)}, "config.json")
+
+
+def test_a_shard_that_belongs_to_another_model(sharded: Path) -> None:
+    other = sharded.with_name("model-00001-of-00009.safetensors")
+    save_file({"x": torch.ones(1)}, other)
+    message = "a shard that model.safetensors.index.json does not name. Are the files from one model?"
+    assert_refused(sharded, f"{other}: {message}")
+
+
+def test_an_index_that_is_missing(sharded: Path) -> None:
+    index = sharded.with_name("model.safetensors.index.json")
+    index.unlink()
+    shard = "model-00001-of-00002.safetensors"
+    assert_refused(sharded, f"{index}: no such file, but there are shards such as {shard}. Get it, too")
+
+
+def test_one_file_beside_shards(sharded: Path) -> None:
+    save_file(TENSORS, sharded)
+    message = "is there beside model.safetensors.index.json; expected one file, or shards with an index"
+    assert_refused(sharded, f"{sharded}: {message}")
+
+
+@pytest.mark.parametrize("damage", ["cut", "overwritten", "empty"])
+def test_a_shard_that_is_damaged(sharded: Path, damage: str) -> None:
+    shard = sharded.with_name("model-00002-of-00002.safetensors")
+    whole = shard.read_bytes()
+    shard.write_bytes({"cut": whole[:-100], "overwritten": b"x" * len(whole), "empty": b""}[damage])
     with pytest.raises(WeightsError) as error:
-        read_tensors(tmp_path / "model.safetensors", SHAPES, "config.json")
-    assert str(error.value) == f"{path}: {message}"
+        read_tensors(sharded, SHAPES, "config.json")
+    assert str(error.value).startswith(f"{shard}: damaged, or not safetensors (")
+    assert str(error.value).endswith("). Get the file again")
+    assert "\n" not in str(error.value)
 
 
-def test_a_shard_that_is_missing(tmp_path: Path) -> None:
-    write_tensors(tmp_path / "model.safetensors", TENSORS, max_bytes=100)
-    (tmp_path / "model-00002-of-00002.safetensors").unlink()
-    with pytest.raises(WeightsError, match=r"model-00002-of-00002\.safetensors: no such file"):
-        read_tensors(tmp_path / "model.safetensors", SHAPES, "config.json")
+def test_a_tensor_that_is_in_another_shard_than_the_index_says(sharded: Path) -> None:
+    first, second = (sharded.with_name(f"model-0000{k}-of-00002.safetensors") for k in (1, 2))
+    save_file({"a": TENSORS["a"]}, first)
+    save_file({name: TENSORS[name] for name in "bcd"}, second)
+    assert_refused(sharded, f"{first}: no tensor 'b'; config.json asks for it. Are they from one model?")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_values_that_no_model_has(tmp_path: Path, value: float) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({**TENSORS, "c": TENSORS["c"].index_fill(0, torch.tensor([500]), value)}, path)
+    assert_refused(path, f"{path}: 'c' holds NaN or infinity; the weights are damaged")
 
 
 # A model in int8
@@ -96,6 +183,47 @@ def a_model(n_words: int | None = None) -> BiLM:
     torch.manual_seed(0)
     cnn = None if n_words else CharCNNConfig(filters=((1, 3), (2, 40)))
     return BiLM(BiLMConfig(LSTMConfig(90, 40), cnn, n_words=n_words, n_softmax=n_words or 11)).eval()
+
+
+def by_hand(matrix: NDArray[np.float32], axis: int) -> NDArray[np.float32]:
+    """A matrix as int8 keeps it: one scale for each output, max |w| / 127; halves round to even."""
+    scale = np.abs(matrix).max(axis=axis, keepdims=True) / np.float32(127)
+    return np.rint(np.divide(matrix, scale, where=scale > 0, out=np.zeros_like(matrix))) * scale
+
+
+@pytest.mark.parametrize("n_words", [None, 11])
+def test_a_folder_in_int8_is_what_the_formula_gives(tmp_path: Path, n_words: int | None) -> None:
+    """Each output of a matrix by itself: columns of matrices, rows of a word table and of the softmax."""
+    bilm = a_model(n_words)
+    folder.write(Pretrained(bilm), tmp_path / "int8", torch.int8)
+    again = folder.read(tmp_path / "int8", softmax=True).bilm.state_dict()
+    in_int8 = folder.rounded(bilm, torch.int8).state_dict()
+    rounded = 0
+    for name, tensor in bilm.state_dict().items():
+        ours, exact = again[name].numpy(), tensor.numpy()
+        assert torch.equal(again[name], in_int8[name]), name
+        if exact.ndim == 1 or name.endswith("bias") or (name == "token_encoder.embedding" and not n_words):
+            np.testing.assert_array_equal(ours, exact)
+            continue
+        axis = 1 if name in ("softmax.weight", "token_encoder.embedding") else exact.ndim - 2
+        np.testing.assert_array_equal(ours, by_hand(exact, axis), err_msg=name)
+        step = np.abs(exact).max(axis=axis, keepdims=True) / 127
+        assert (np.abs(ours - exact) <= 0.5001 * step).all(), name
+        rounded += 1
+    assert rounded >= 6
+
+
+def test_int8_of_int8_is_the_same(tmp_path: Path) -> None:
+    """To the last bit of a scale: 127 q / 127 may not be q in float32."""
+    once = folder.rounded(a_model(), torch.int8)
+    twice = folder.rounded(once, torch.int8).state_dict()
+    for name, tensor in once.state_dict().items():
+        torch.testing.assert_close(twice[name], tensor, rtol=3e-7, atol=0)
+
+
+def test_weights_are_floats_or_int8() -> None:
+    with pytest.raises(ConfigError, match=r"cannot be stored in torch\.int32; expected float16, float32 or int8$"):
+        folder.stored(a_model(), torch.int32)
 
 
 @pytest.mark.parametrize("n_words", [None, 11])

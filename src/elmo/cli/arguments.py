@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-_MODEL = (
+# What a model can be, in a help screen.
+MODEL = (
     "A model folder, a zip file of one, an .hdf5 file with its options.json beside it, hf:OWNER/NAME on the Hugging "
-    "Face Hub, or the name of a packaged or published model."
+    "Face Hub, or the name of an installed or published model."
 )
 
-ModelArgument = Annotated[str, typer.Argument(help=_MODEL)]
-ModelOption = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=_MODEL)]
+ModelArgument = Annotated[str, typer.Argument(help=MODEL)]
+ModelOption = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help=MODEL)]
 TextArgument = Annotated[
     str, typer.Argument(metavar="INPUT", help="A text file, one sentence per line; - is standard input.")
 ]

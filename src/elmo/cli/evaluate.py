@@ -9,7 +9,9 @@ import typer
 from elmo.cli.arguments import DeviceOption, ThreadsOption, use_threads
 from elmo.errors import ConfigError
 
-TrainedArgument = Annotated[Path, typer.Argument(help="The folder of a trained task: RUN/model.")]
+TrainedArgument = Annotated[
+    str, typer.Argument(help="The folder of a trained task, RUN/model, or the name of an installed one.")
+]
 TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of your own task.")]
 
 

@@ -1,8 +1,10 @@
-"""`elmo info`: a model ─▶ its architecture, parameters and files."""
+"""`elmo info`: a model ─▶ its architecture, parameters and files; or the installed models."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from elmo.cli.arguments import ModelArgument
+import typer
+
+from elmo.cli.arguments import MODEL
 from elmo.messages import counted
 from elmo.packaged import DEFAULT
 
@@ -10,14 +12,22 @@ if TYPE_CHECKING:
     from elmo.model.bilm import BiLMConfig
 
 
-def info(model: ModelArgument = DEFAULT) -> None:
-    """Print a model's architecture, parameters, layers and files.
+def info(
+    model: Annotated[str | None, typer.Argument(help=f"{MODEL} By default, the installed models are listed.")] = None,
+) -> None:
+    """Describe a model, or list the installed models.
+
+    Of a model: its architecture, layers, number of parameters, the types in which they are stored, and its files.
 
     \b
     Examples:
       $ elmo info
+      $ elmo info english
       $ elmo info model
     """
+    if model is None:
+        _list_installed()
+        return
     from elmo.weights.info import model_info
 
     facts = model_info(model)
@@ -28,12 +38,32 @@ def info(model: ModelArgument = DEFAULT) -> None:
         ("LSTMs", ", ".join(_lstms(facts.config))),
         ("layers", f"{facts.config.n_layers} of {facts.config.output_dim}"),
         ("parameters", f"{facts.n_parameters:,}"),
+        ("stored as", " and ".join(facts.dtypes)),
         ("vocabulary", f"{words:,} words" if words is not None else "none: words are read as characters"),
         ("warm state", "stored" if facts.has_warm_state else "computed when it is first used"),
         ("files", "\n".join(f"{file} ({size:,} bytes)" for file, size in facts.files.items())),
     ]
     for name, value in rows:
         print(f"{name:<12}" + value.replace("\n", "\n" + " " * 12))
+
+
+def _list_installed() -> None:
+    from elmo.weights import installed
+
+    titles = {
+        installed.MODELS: "Models, for elmo.load(NAME) and --model NAME:",
+        installed.TASKS: "Trained tasks, for elmo.load_task(NAME) and elmo predict NAME:",
+    }
+    for group, title in titles.items():
+        rows = installed.listing(group)
+        if not rows:
+            continue
+        print(title)
+        width = max(len(row.name) for row in rows)
+        for row in rows:
+            description = f"{row.description or ''}{' (the default)' if row.name == DEFAULT else ''}"
+            facts = (f"{row.size / 1e6:>7,.1f} MB", row.languages, description) if row.folder else (row.problem,)
+            print(f"  {row.name:<{width}}  {'  '.join(fact for fact in facts if fact)}")
 
 
 def _encoder(config: "BiLMConfig") -> list[str]:

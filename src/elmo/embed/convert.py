@@ -10,7 +10,6 @@ from elmo.errors import ConfigError
 from elmo.files import locked, refuse_existing, replacing
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights import bilm_tf, source
-from elmo.weights.folder import Pretrained
 
 
 @dataclass(frozen=True)
@@ -21,17 +20,18 @@ class Converted:
     n_parameters: int
 
 
-def convert(model: str | Path, output: str | Path, *, float16: bool = False) -> Converted:
+def convert(model: str | Path, output: str | Path, *, dtype: torch.dtype | None = None) -> Converted:
     """Write a model, named as for `elmo.load`, as a folder, or if `output` ends in .hdf5 in the published format.
 
-    The published format cannot store a softmax: it is left out. With `float16` a folder stores the weights in half the
-    size, rounded; computations stay in float32.
+    The published format cannot store a softmax: it is left out. With a `dtype`, a folder stores the weights rounded:
+    `torch.float16` in half the size of float32, `torch.int8` in a quarter. Computations stay in float32.
     """
     output = Path(output)
     if not _is_hdf5(output):
-        return _to_folder(model, output, float16)
-    if float16:
-        raise ConfigError(f"{output}: the published format is float32; --float16 is for a folder")
+        return _to_folder(model, output, dtype)
+    if dtype not in (None, torch.float32):
+        name = str(dtype).removeprefix("torch.")
+        raise ConfigError(f"{output}: the published format is float32; {name} is for a folder")
     return _to_published(model, output)
 
 
@@ -49,14 +49,12 @@ def convert_tokens(model: str | Path, output: str | Path, vocabulary: str | Path
     return len(words), vectors.shape[1]
 
 
-def _to_folder(model: str | Path, output: Path, float16: bool) -> Converted:
+def _to_folder(model: str | Path, output: Path, dtype: torch.dtype | None) -> Converted:
     refuse_existing(output)
     with locked(output):
         refuse_existing(output)
         read = source.read(model, softmax=True)
-        if float16:  # the warm state must be that of the rounded weights
-            read = Pretrained(read.bilm.half().float(), read.vocabulary)
-        Embedder(read).save(output, torch.float16 if float16 else None)
+        Embedder(read).save(output, dtype)
     return Converted((output,), read.bilm.n_parameters())
 
 

@@ -236,7 +236,8 @@ class Embedder:
 
     def fingerprint(self) -> str:
         """Return a short hash of the config and the weights, the same from whatever file they were read."""
-        sums = [float(parameter.sum(dtype=torch.float64)) for parameter in self.bilm.parameters()]
+        # Sums of the values' bits, as integers: the same in any order, on any device.
+        sums = [int(parameter.float().view(torch.int32).sum()) for parameter in self.bilm.parameters()]
         return hashlib.sha256(repr((self.config, sums)).encode()).hexdigest()[:16]
 
     def token_vectors(self, words: Sequence[str]) -> Array:
@@ -257,5 +258,11 @@ class Embedder:
         return self.runner.before("warm")
 
     def save(self, path: str | Path, dtype: torch.dtype | None = None) -> None:
-        """Write a model folder, with the warm state; `torch.float16` halves its size."""
-        folder.write(Pretrained(self.bilm, self.vocabulary, self.warm_state()), Path(path).expanduser(), dtype)
+        """Write a model folder, with the warm state of the weights as they are stored there.
+
+        `torch.float16` halves the size of a float32 model. `torch.int8` makes it a quarter, in files of at most 48 MB.
+        """
+        model = self
+        if dtype is not None and dtype != self.bilm.weight.dtype:
+            model = Embedder(Pretrained(folder.rounded(self.bilm, dtype), self.vocabulary))
+        folder.write(Pretrained(self.bilm, self.vocabulary, model.warm_state()), Path(path).expanduser(), dtype)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elmo.files import replacing, write_array
+from elmo.files import replacing, write_array, write_array_pieces
 from elmo.pretrain.corpus import BEGIN, END, Rows, Shard
 from elmo.pretrain.sorted_parts import Ids, Keys, Lengths, Part, rearranged
 from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
@@ -97,13 +97,15 @@ def write_shard(merged: Merged, folder: Path, corpus: Path, rows: Path) -> Shard
     name = f"{merged.name}.npy"
     size = merged.tokens + 2 * merged.sentences
     crc = 0
-    with replacing(corpus / name) as temporary, temporary.open("wb") as file:
-        header = {"descr": "<u4", "fortran_order": False, "shape": (size,)}
-        np.lib.format.write_array_header_1_0(file, header)
+
+    def pieces() -> Iterator[Rows]:
+        nonlocal crc
         for chunk in _chunks(folder / f"{merged.name}.bin"):
-            data = table[chunk].astype("<u4").data
-            crc = zlib.crc32(data, crc)
-            file.write(data)
+            rows_of_chunk = table[chunk].astype("<u4")
+            crc = zlib.crc32(rows_of_chunk.data, crc)
+            yield rows_of_chunk
+
+    write_array_pieces(corpus / name, "<u4", (size,), pieces())
     return Shard(name, merged.tokens, merged.sentences, crc)
 
 

@@ -1,9 +1,9 @@
-"""A TRAINED TASK ◀─▶ A FOLDER that can be moved: `elmo.load_task(folder)`.
+"""A TRAINED TASK ◀─▶ A FOLDER that can be moved: `elmo.load_task(folder)`, or by its name if it is installed.
 
 config.json          the name of the task, its config, its labels, its scores, and its biLM
 model.safetensors    the trained weights, and the word vectors
 words.txt            the words of these vectors, one per line
-elmo/                the biLM, a model folder, unless it comes with the package
+elmo/                the biLM, a model folder, unless it is an installed one
 """
 
 import json
@@ -26,7 +26,7 @@ from elmo.tasks.inputs import BILM, Inputs
 from elmo.tasks.task import Task, TaskModel, task_named
 from elmo.training.run import MODEL, RECORD
 from elmo.weights import folder as model_folder
-from elmo.weights import source
+from elmo.weights import installed
 from elmo.weights.folder import Pretrained
 
 CONFIG, WEIGHTS, WORDS, ELMO = "config.json", "model.safetensors", "words.txt", "elmo"
@@ -54,7 +54,7 @@ def save(folder: Path, trained: TrainedTask) -> None:
     elif inputs.frozen is not None:
         name = trained.config.inputs.elmo.model
         elmo = {"name": name, "fingerprint": inputs.frozen.embedder.fingerprint()}
-        if name not in source.packaged():
+        if installed.find(installed.MODELS, name) is None:
             inputs.frozen.embedder.save(folder / ELMO)
             elmo["folder"] = ELMO
     record = {
@@ -72,8 +72,18 @@ def save(folder: Path, trained: TrainedTask) -> None:
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def load(folder: Path, device: str = "auto", task: Task | None = None) -> TrainedTask:
-    """Load a trained task; `task` is needed if it is one of your own."""
+def load(source: str | Path, device: str = "auto", task: Task | None = None) -> TrainedTask:
+    """Load a trained task, by its folder or its name; `task` is needed if it is one of your own.
+
+    An installed name comes first, so that it means the same everywhere; write `./name` for a folder of that name.
+    """
+    folder = installed.find(installed.TASKS, str(source)) or Path(source)
+    if not folder.exists():
+        known = ", ".join(installed.names(installed.TASKS)) or "none"
+        raise WeightsError(
+            f"{folder}: no such folder, and no trained task of that name; expected RUN/model of a run, or the name of "
+            f"an installed task ({known})"
+        )
     if (folder / RECORD).is_file() and not (folder / CONFIG).exists():
         inside = folder / MODEL
         hint = f"give {inside}" if inside.is_dir() else f"the run has not finished, there is no {inside} yet"
@@ -115,6 +125,8 @@ def _load_elmo(folder: Path, facts: dict[str, Any] | None, device: str) -> Embed
     if facts is None:
         return None
     name = str(folder / facts["folder"]) if "folder" in facts else facts["name"]
+    if "folder" not in facts and installed.find(installed.MODELS, name) is None:
+        raise WeightsError(f"{folder}: needs the biLM {name!r}, which is not installed. Install its distribution first")
     embedder = embedding.load(name, device=device)
     if facts.get("fingerprint", embedder.fingerprint()) != embedder.fingerprint():
         raise WeightsError(f"{folder}: was trained with another version of the biLM {name!r}. Train the task again")

@@ -67,20 +67,26 @@ class ElmoConfig(CheckedConfig):
 
 @dataclass(frozen=True)
 class CharactersConfig(CheckedConfig):
-    """The character CNN of a task: filters of one width, and their maximum over the word."""
+    """The character CNN of a task: filters of one or several widths, and their maximum over the word."""
 
     dim: PositiveInt = 16
-    filters: PositiveInt = 128
+    filters: PositiveInt = 128  # of each width
     width: PositiveInt = 3
+    n_widths: PositiveInt = 1  # filters of width, width + 1, …
     max_characters: Annotated[int, Bounds(ge=3)] = 50  # per word, including its begin and end
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_characters < self.width:
+        if self.max_characters < self.width + self.n_widths - 1:
             raise ConfigError(
-                f"inputs.characters.max_characters is {self.max_characters}; expected at least "
-                f"inputs.characters.width, which is {self.width}"
+                f"inputs.characters.max_characters is {self.max_characters}; expected at least the width of "
+                f"the widest filters, which is {self.width + self.n_widths - 1}"
             )
+
+    @property
+    def output_dim(self) -> int:
+        """The size of a word's vector."""
+        return self.filters * self.n_widths
 
 
 @dataclass(frozen=True)
@@ -151,20 +157,22 @@ class Inputs(nn.Module):
         self.characters: CharacterEncoder | None = None
         if config.characters is not None:
             self.characters = CharacterEncoder(config.characters)
-            dims.append(config.characters.filters)
+            dims.append(config.characters.output_dim)
         self.mix_input: ScalarMix | None = None
         self.mix_output: ScalarMix | None = None
         self.output_dim = 0
+        self.elmo_dim = 0  # of a mix of the layers; 0 without ELMo
         elmo = config.elmo
         if elmo.placement != "none":
             of = frozen.embedder.config if frozen is not None else bilm.config if bilm is not None else None
             if of is None:
                 raise ConfigError(f"inputs.elmo.placement is {elmo.placement!r}, but there is no biLM")
+            self._n_layers, self.elmo_dim = of.n_layers, of.output_dim
             if elmo.at_input:
-                self.mix_input = self._mix(of.n_layers)
+                self.mix_input = self.new_mix()
                 dims.append(of.output_dim)
             if elmo.at_output:
-                self.mix_output = self._mix(of.n_layers)
+                self.mix_output = self.new_mix()
                 self.output_dim = of.output_dim
         self.dim = sum(dims)
         self.dropout = nn.Dropout(config.dropout)
@@ -193,6 +201,11 @@ class Inputs(nn.Module):
             return hidden
         return torch.cat([hidden, self.mix_output(layers)], dim=-1)
 
+    def new_mix(self) -> ScalarMix:
+        """Return another mix of the layers, with the settings of the config, for a model that needs one of its own."""
+        elmo = self.config.elmo
+        return ScalarMix(self._n_layers, elmo.mix, l2=elmo.mix_l2, layer_norm=elmo.layer_norm, dropout=elmo.dropout)
+
     def penalty(self) -> Tensor:
         """Return the L2 terms of the mixes, to be added to the loss."""
         return total_penalty(self._mixes().values())
@@ -215,10 +228,6 @@ class Inputs(nn.Module):
         layers: Layers = self.bilm(to_device(ids, device))[0]
         return layers.without_boundaries()
 
-    def _mix(self, n_layers: int) -> ScalarMix:
-        elmo = self.config.elmo
-        return ScalarMix(n_layers, elmo.mix, l2=elmo.mix_l2, layer_norm=elmo.layer_norm, dropout=elmo.dropout)
-
     def _mixes(self) -> dict[str, ScalarMix]:
         both = {"input": self.mix_input, "output": self.mix_output}
         return {name: mix for name, mix in both.items() if mix is not None}
@@ -228,13 +237,15 @@ class Inputs(nn.Module):
 
 
 class CharacterEncoder(nn.Module):
-    """The character CNN of a task: token sequences ─▶ (B, T, filters)."""
+    """The character CNN of a task: token sequences ─▶ (B, T, output_dim)."""
 
     def __init__(self, config: CharactersConfig) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(PADDING_ID + 1, config.dim)
         self.convolution = nn.Conv1d(config.dim, config.filters, config.width)
+        widths = range(config.width + 1, config.width + config.n_widths)
+        self.wider = nn.ModuleList(nn.Conv1d(config.dim, config.filters, width) for width in widths)
 
     def forward(self, texts: Sequence[Tokens]) -> Tensor:
         """Encode every word; each distinct one is computed once."""
@@ -246,12 +257,16 @@ class CharacterEncoder(nn.Module):
         return nn.functional.embedding(places, self.encode(ids))
 
     def encode(self, ids: Tensor) -> Tensor:
-        """Encode words: ids (U, C) ─▶ (U, filters), the maximum over the places inside of each word."""
-        values = self.convolution(self.embedding(ids).transpose(1, 2))  # (U, filters, C − width + 1)
+        """Encode words: ids (U, C) ─▶ (U, output_dim), the maximum over the places inside of each word."""
+        characters = self.embedding(ids).transpose(1, 2)
         lengths = (ids != PADDING_ID).sum(dim=1)
-        last = (lengths - self.config.width).clamp(min=0)
-        beyond = torch.arange(values.shape[2], device=values.device) > last[:, None]
-        return torch.relu(values.masked_fill(beyond[:, None], -torch.inf).amax(dim=2))
+        maxima = []
+        for width, convolution in enumerate((self.convolution, *self.wider), start=self.config.width):
+            values = convolution(characters)  # (U, filters, C − width + 1)
+            last = (lengths - width).clamp(min=0)
+            beyond = torch.arange(values.shape[2], device=values.device) > last[:, None]
+            maxima.append(torch.relu(values.masked_fill(beyond[:, None], -torch.inf).amax(dim=2)))
+        return torch.cat(maxima, dim=1) if len(maxima) > 1 else maxima[0]
 
 
 def padded(texts: Sequence[Tokens], number: Callable[[str], int]) -> Tensor:

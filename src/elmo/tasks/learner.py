@@ -24,6 +24,7 @@ class Learner:
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in self._trained.items()}
         self._optimizer = _optimizer(self._trained, config, bilm_learning_rate)
+        self._parts = _independent_parts(self._trained, model.independent)
         self._average = {name: p.detach().clone() for name, p in self._trained.items()} if config.ema else {}
 
     def set_learning_rate(self, learning_rate: float) -> None:
@@ -38,7 +39,8 @@ class Learner:
         if self._config.clip_value is not None:
             nn.utils.clip_grad_value_(parameters, self._config.clip_value)
         if self._config.clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, self._config.clip_norm)
+            for part in self._parts:
+                nn.utils.clip_grad_norm_(part, self._config.clip_norm)
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)  # not kept in memory while the next loss is computed
         self._update_average(number)
@@ -106,6 +108,15 @@ def _optimizer(
         return torch.optim.Adadelta(groups, config.learning_rate, rho=config.rho, weight_decay=config.weight_decay)
     fused = next(iter(parameters.values())).is_cuda
     return torch.optim.Adam(groups, config.learning_rate, weight_decay=config.weight_decay, fused=fused)
+
+
+def _independent_parts(parameters: Mapping[str, nn.Parameter], names: tuple[str, ...]) -> list[list[nn.Parameter]]:
+    """Divide parameters into those of each independent part of a model, and the others."""
+    parts: dict[str, list[nn.Parameter]] = {}
+    for name, parameter in parameters.items():
+        attribute = name.partition(".")[0]
+        parts.setdefault(attribute if attribute in names else "", []).append(parameter)
+    return list(parts.values())
 
 
 def _of_kind(kind: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""A TRAINED TASK IN USE: `elmo.load_task(folder).predict(["…"])`."""
+"""A TRAINED TASK IN USE: `elmo.load_task(folder_or_name).predict(["…"])`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -12,11 +12,11 @@ from elmo.tasks.batches import answers
 from elmo.tasks.examples import Example
 from elmo.tasks.folder import TrainedTask
 from elmo.tasks.task import Task, prediction_format
-from elmo.text.batches import consecutive
 from elmo.text.writer import text_output
 
 BATCH_SIZE = 64
 BUFFER_SIZE = 16 * BATCH_SIZE  # examples that are read before they are sorted by length and answered
+BUFFER_TOKENS = 65_536  # or fewer examples, with this many tokens: all their layers are in memory
 
 
 class Predictor:
@@ -49,7 +49,7 @@ class Predictor:
 
     def answers(self, examples: Iterable[Example]) -> Iterator[dict[str, Any]]:
         """Yield an answer for each example."""
-        for some in consecutive(examples, BUFFER_SIZE):
+        for some in _buffers(examples):
             for example, answer in zip(some, self._predict(some), strict=True):
                 yield self.task.to_json(example, answer)
 
@@ -61,7 +61,7 @@ class Predictor:
         splits = self.task.read(Path(data))
         if not splits.get(part):
             raise DataError(f"{data}: no {part} part; expected {' or '.join(splits)}")
-        predicted = [answer for some in consecutive(splits[part], BUFFER_SIZE) for answer in self._predict(some)]
+        predicted = [answer for some in _buffers(splits[part]) for answer in self._predict(some)]
         if output is not None:
             with text_output(output) as file:
                 format.write_predictions(file, splits[part], predicted)
@@ -75,6 +75,20 @@ class Predictor:
             return answers(self.trained.model, examples, BATCH_SIZE)
 
 
-def load_task(path: str | Path, device: str = "auto", task: Task | None = None) -> Predictor:
-    """Load a trained task; `task` is needed if it is one of your own."""
-    return Predictor(folder.load(Path(path), device, task))
+def _buffers(examples: Iterable[Example]) -> Iterator[list[Example]]:
+    """Group examples in their order: `BUFFER_SIZE` of them, or fewer that have `BUFFER_TOKENS` tokens."""
+    buffer: list[Example] = []
+    tokens = 0
+    for example in examples:
+        buffer.append(example)
+        tokens += sum(map(len, example.texts))
+        if len(buffer) == BUFFER_SIZE or tokens >= BUFFER_TOKENS:
+            yield buffer
+            buffer, tokens = [], 0
+    if buffer:
+        yield buffer
+
+
+def load_task(model: str | Path, device: str = "auto", task: Task | None = None) -> Predictor:
+    """Load a trained task: a folder, or the name of an installed one; `task` is needed if it is one of your own."""
+    return Predictor(folder.load(model, device, task))

@@ -98,6 +98,6 @@ def train_seed(
     """Train one seed of a config, given as nested values; runs in a process of its own."""
     task = task_named(name)
     config = build(task.config, merged(values, {"train": {"seed": seed}}))
-    TaskTraining(
-        task, config, task.read(data), folder, data=str(data), resume=resume, report=_PrintedReport()
-    ).train(stop)
+    TaskTraining(task, config, task.read(data), folder, data=str(data), resume=resume, report=_PrintedReport()).train(
+        stop
+    )

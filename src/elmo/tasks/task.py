@@ -19,7 +19,7 @@ from elmo.errors import ConfigError
 from elmo.tasks.examples import Example, Splits
 from elmo.tasks.inputs import Inputs
 
-TASKS = {"ner": "elmo.tasks.ner.model", "sst": "elmo.tasks.sst.model", "snli": "elmo.tasks.snli.model"}
+TASKS = {name: f"elmo.tasks.{name}.model" for name in ("squad", "snli", "srl", "coref", "ner", "sst")}
 
 
 class TaskModel(nn.Module, ABC):
@@ -29,6 +29,7 @@ class TaskModel(nn.Module, ABC):
     """
 
     inputs: Inputs
+    independent: tuple[str, ...] = ()  # parts (attributes) that share nothing with the rest: clipped by themselves
 
     @abstractmethod
     def loss(self, examples: Sequence[Example]) -> Tensor:

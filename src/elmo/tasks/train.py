@@ -106,6 +106,7 @@ class TaskTraining:
         self.trained = TrainedTask(task, config, labels, vectors.words if vectors else [], self.model)
         self.learner = Learner(self.model, self.train_config, config.inputs.elmo.learning_rate)
         self.progress = TrainingState(learning_rate=self.train_config.learning_rate)
+        self.rate = self.train_config.learning_rate  # of the last step
         if saved is not None:
             with saved.reading():
                 self.progress = TrainingState(**saved.facts()["progress"])
@@ -153,14 +154,16 @@ class TaskTraining:
         if self.report:
             self.report.began(epoch + 1, len(groups))
         self.model.train()
-        self.learner.set_learning_rate(self.progress.learning_rate)
         losses: list[Tensor] = []
         for number, rows in enumerate(groups):
             if stop.is_set():
                 return None
+            step = epoch * len(groups) + number
+            self.rate = config.decayed(self.progress.learning_rate, step)
+            self.learner.set_learning_rate(self.rate)
             torch.manual_seed(int(np.random.SeedSequence([config.seed, epoch, number]).generate_state(1)[0]))
             loss = self.model.loss([examples[row] for row in rows])
-            self.learner.step(loss + self.model.inputs.penalty(), epoch * len(groups) + number)
+            self.learner.step(loss + self.model.inputs.penalty(), step)
             losses.append(loss.detach())
             if number % CHECK_EVERY == 0:
                 self._check(losses[-CHECK_EVERY:], groups[: number + 1])
@@ -186,7 +189,7 @@ class TaskTraining:
             "step": self.progress.epoch,
             "loss": loss,
             **{f"dev_{name}": value for name, value in scores.items()},
-            "learning_rate": self.progress.learning_rate,
+            "learning_rate": self.rate,
             "mixes": self.model.inputs.mixes(),
             **seconds,
             "memory": memory.peak(self.device),

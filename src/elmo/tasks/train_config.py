@@ -19,8 +19,14 @@ class TrainConfig(CheckedConfig):
     rho: Probability = 0.95  # Adadelta's
     clip_norm: PositiveFloat | None = 5.0
     clip_value: PositiveFloat | None = None
-    schedule: Literal["constant", "halve"] = "constant"  # halve it after every epoch without a better dev score
+    schedule: Literal["constant", "halve", "decay"] = "constant"  # halve: after every epoch without a better dev score
+    decay: Annotated[float, Bounds(gt=0, le=1)] = 0.999  # of the schedule "decay": the factor, after so many steps:
+    decay_steps: PositiveInt = 100
     ema: Annotated[float, Bounds(gt=0, lt=1)] | None = None  # decay of an average of the weights; it is what is scored
     train_fraction: Annotated[float, Bounds(gt=0, le=1)] = 1.0  # the share of the training part to learn from
     seed: NonNegativeInt = 0
     device: str = "auto"
+
+    def decayed(self, learning_rate: float, step: int) -> float:
+        """Return the learning rate at a step of the run, counted from 0."""
+        return learning_rate * self.decay ** (step // self.decay_steps) if self.schedule == "decay" else learning_rate

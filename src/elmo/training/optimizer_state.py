@@ -1,7 +1,6 @@
 """AN OPTIMIZER'S STATE ◀─▶ TENSORS named `parameter.quantity`: the order of the parameters does not matter."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,14 +23,21 @@ def restore_state(
     A tensor whose parameter is not in `names` is a KeyError.
     """
     known = set(names.values())
-    states: dict[str, dict[str, Any]] = {}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    own = {names[parameter]: (number, parameter) for number, parameter in enumerate(parameters)}
+    states: dict[int, dict[str, Tensor | int]] = {}
     for full_name, value in tensors.items():
         name, _, quantity = full_name.rpartition(".")
         if name not in known:
             raise KeyError(f"optimizer state of {name!r}, which is not trained")
-        # Tensors are copied, because the optimizer changes them. An integer counts steps outside of a tensor.
-        states.setdefault(name, {})[quantity] = value.clone() if value.is_floating_point() else int(value)
-    own = [names[parameter] for group in optimizer.param_groups for parameter in group["params"]]
-    by_number = {number: states[name] for number, name in enumerate(own) if name in states}
-    # PyTorch moves each tensor to its parameter's device, except for step counts, which some optimizers want on a CPU.
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": by_number})
+        if name in own:
+            number, parameter = own[name]
+            states.setdefault(number, {})[quantity] = _copied(value, parameter)
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+
+
+def _copied(value: Tensor, parameter: Tensor) -> Tensor | int:
+    """Copy a tensor to its parameter's device. PyTorch decides where a count of steps is, which may be an integer."""
+    if not value.is_floating_point():
+        return int(value)
+    return value.to(parameter.device, copy=True) if value.dim() else value.clone()

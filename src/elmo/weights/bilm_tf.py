@@ -8,6 +8,7 @@ Every peculiarity of that format is handled here and nowhere else:
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -68,6 +69,15 @@ def write_token_embeddings(vectors: npt.NDArray[np.floating[Any]], path: Path) -
     """Write a token-embedding file: the context-independent vectors (V, D) of a vocabulary, in its order."""
     with replacing(path) as temporary, new_hdf5(temporary) as file:
         file.create_dataset("embedding", data=vectors)
+
+
+def stored_dtypes(weights: Path) -> list[str]:
+    """Return the types in which the arrays of a file are stored; first the one with most bytes."""
+    with _File(weights) as file:
+        sizes: Counter[str] = Counter()
+        for dataset in file.datasets().values():
+            sizes[str(dataset.dtype)] += dataset.nbytes
+    return [dtype for dtype, _ in sizes.most_common()]
 
 
 def read_options(path: Path) -> BiLMConfig:
@@ -262,11 +272,15 @@ class _File:
                 raise WeightsError(f"{self.path}: {name!r} contains NaN or infinity; the weights are damaged")
         return array
 
+    def datasets(self) -> dict[str, h5py.Dataset]:
+        """Return all arrays of the file, not read yet, by name."""
+        found: dict[str, h5py.Dataset] = {}
+        self._file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
+        return found
+
     def refuse_unread(self, prefixes: tuple[str, ...]) -> None:
         """Refuse a layer or a highway that the options do not mention, instead of ignoring it silently."""
-        names: list[str] = []
-        self._file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-        unread = sorted(name for name in names if name.startswith(prefixes) and name not in self._read)
+        unread = sorted(name for name in self.datasets() if name.startswith(prefixes) and name not in self._read)
         if unread:
             raise WeightsError(
                 f"{self.path}: {unread[0]!r} is not in options.json. Are the two files from the same model?"

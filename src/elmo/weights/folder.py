@@ -2,6 +2,7 @@
 
     config.json               the architecture
     model.safetensors         its parameters, and the softmax if it has one; or several shards, with an index
+                              (model.safetensors.index.json)
     vocabulary.txt            the words of the softmax or of the word table
     warm_state.safetensors    the LSTM state at the start of every sentence with `state="warm"`
 """
@@ -21,9 +22,9 @@ from elmo.files import new_folder, refuse_existing
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.lstm import State
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights.int8 import SCALE, quantize
+from elmo.weights.int8 import SCALE, dequantize, quantize
 from elmo.weights.json_file import read_json
-from elmo.weights.tensor_files import MAX_SHARD_BYTES, read_tensors, write_tensors
+from elmo.weights.tensor_files import FLOATS, MAX_SHARD_BYTES, read_tensors, write_tensors
 
 CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
     "config.json",
@@ -91,6 +92,8 @@ def stored(bilm: BiLM, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
 
     With int8, vectors and the table of characters stay float32: they are small, and every token depends on them.
     """
+    if dtype not in (None, torch.int8, *FLOATS):
+        raise ConfigError(f"weights cannot be stored in {dtype}; expected float16, float32 or int8")
     tensors: dict[str, Tensor] = {}
     for name, parameter in bilm.state_dict().items():
         tensor = parameter.detach().cpu()
@@ -102,6 +105,19 @@ def stored(bilm: BiLM, dtype: torch.dtype | None = None) -> dict[str, Tensor]:
         if dtype is not None and not tensors[name].isfinite().all():
             raise WeightsError(f"{name!r} has values outside of the range of {dtype}; keep the model in float32")
     return tensors
+
+
+def rounded(bilm: BiLM, dtype: torch.dtype) -> BiLM:
+    """Return a copy of a model in float32, on the CPU, with the weights that its folder in this dtype gives back."""
+    tensors = stored(bilm, dtype)
+    with torch.device("meta"):
+        copy = BiLM(bilm.config)
+    weights = {
+        name: dequantize(tensors[name], tensors[name + SCALE]) if name + SCALE in tensors else tensors[name].float()
+        for name in bilm.state_dict()
+    }
+    copy.load_state_dict(weights, assign=True)
+    return copy.eval()
 
 
 def _summed_over(name: str, tensor: Tensor, config: BiLMConfig) -> int | None:

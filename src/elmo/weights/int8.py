@@ -20,4 +20,4 @@ def quantize(matrix: Tensor, axis: int) -> tuple[Tensor, Tensor]:
 
 def dequantize(values: Tensor, scale: Tensor) -> Tensor:
     """Return the matrix in float32."""
-    return values.float() * scale
+    return values.float().mul_(scale)  # in place: no second matrix of this size in memory

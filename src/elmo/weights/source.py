@@ -1,24 +1,16 @@
-"""A NAME ─▶ A MODEL: a folder, a zip of one, an HDF5 beside its options, a hub id, a published or a packaged name.
+"""A NAME ─▶ A MODEL: a folder, a zip of one, an HDF5 beside its options, a hub id, an installed or a published name.
 
-Packaged names come first, so that they mean the same everywhere (write `./name` for a folder of that name), then files
+Installed names come first, so that they mean the same everywhere (write `./name` for a folder of that name), then files
 and folders, then models to download. A name that looks like a path is never looked up on the Hugging Face Hub, where a
 stranger's model could have that name; `hf:owner/name` always is. Nothing is ever unpickled.
 """
 
-import errno
 import logging
-import shutil
-import tempfile
-import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from elmo.errors import ElmoError, WeightsError
-from elmo.packaged import FOLDER as PACKAGED
+from elmo.errors import WeightsError
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights import bilm_tf, folder, json_file, published
+from elmo.weights import archive, bilm_tf, folder, installed, published
 from elmo.weights.folder import Pretrained
 
 log = logging.getLogger("elmo")
@@ -27,10 +19,6 @@ HUB_PREFIX = "hf:"
 FILE_ENDINGS = (
     *(".hdf5", ".h5", ".zip", ".safetensors", ".json", ".txt", ".bin", ".pt", ".pth", ".th", ".pkl", ".ckpt", ".gz"),
 )
-MAX_VOCABULARY = 512 << 20  # bytes in a zip
-MAX_WEIGHTS = 16 << 30
-MAX_RATIO = 100  # of a file's size to its compressed size, for files larger than UNSUSPICIOUS
-UNSUSPICIOUS = 64 << 20
 
 
 def read(
@@ -44,13 +32,8 @@ def read(
     """Read a model wherever it is; the keywords name files that are not beside the weights."""
     path = locate(source)
     options, vocabulary, token_embeddings = map(_path, (options, vocabulary, token_embeddings))
-    if path.is_file() and _is_zip(path):
-        with _unpacked(path) as unpacked:
-            try:
-                return _read(unpacked, options, vocabulary, token_embeddings, softmax)
-            except ElmoError as error:
-                raise type(error)(str(error).replace(str(unpacked), str(path))) from None
-    return _read(path, options, vocabulary, token_embeddings, softmax)
+    with archive.unpacked(path) as place:
+        return _read(place, options, vocabulary, token_embeddings, softmax)
 
 
 def _path(name: str | Path | None) -> Path | None:
@@ -66,7 +49,7 @@ def _read(
             raise WeightsError(f"{path}: has its own {folder.CONFIG}; options= and token_embeddings= are for an .hdf5")
         model = folder.read(path, softmax)
         return Pretrained(model.bilm, words or model.vocabulary, model.warm_state)
-    weights = _weights_in(path) if path.is_dir() else path
+    weights = published_weights(path)
     _refuse_pickle(weights)
     bilm = bilm_tf.read(options or options_beside(weights), weights, token_embeddings)
     if bilm.config.n_words is not None:
@@ -79,8 +62,8 @@ def locate(source: str | Path) -> Path:
     path, name = Path(source).expanduser(), str(source)
     if not name.strip():
         raise WeightsError(f"the name of the model is empty; {_expected()}")
-    if name in packaged():
-        return PACKAGED / name
+    if (found := installed.find(installed.MODELS, name)) is not None:
+        return found
     if name.startswith(HUB_PREFIX):
         return published.fetch_hub(*_hub_id(name))
     if _exists(path):
@@ -97,7 +80,7 @@ def locate(source: str | Path) -> Path:
 def _expected() -> str:
     return (
         "expected a model folder, a zip of one, an .hdf5 with its options beside it, hf:owner/name on the Hugging Face "
-        f"Hub, or one of {', '.join([*packaged(), *published.PUBLISHED])}"
+        f"Hub, or one of {', '.join(dict.fromkeys([*installed.names(installed.MODELS), *published.PUBLISHED]))}"
     )
 
 
@@ -125,11 +108,6 @@ def _refuse_run(path: Path) -> None:
         raise WeightsError(f"{path}: is the folder of a training run; its model is {path / 'model'}")
 
 
-def packaged() -> list[str]:
-    """Return the names of the models in the package."""
-    return sorted(path.name for path in PACKAGED.glob("*") if (path / folder.CONFIG).exists())
-
-
 def options_names(weights: Path) -> list[Path]:
     """Return possible paths of the options of a weights file: `x_options.json` for `x_weights.hdf5`, `options.json`."""
     before, found, _ = weights.name.partition("weights")
@@ -146,7 +124,10 @@ def options_beside(weights: Path) -> Path:
     raise WeightsError(f"{weights}: no options beside it; looked for {' and '.join(path.name for path in names)}")
 
 
-def _weights_in(path: Path) -> Path:
+def published_weights(path: Path) -> Path:
+    """Return the HDF5 file of a model in the published format: the path itself, or the file in this folder."""
+    if not path.is_dir():
+        return path
     found = sorted([*path.glob("*.hdf5"), *path.glob("*.h5")])
     for candidates in (found, [file for file in found if "weights" in file.name]):
         if len(candidates) == 1:
@@ -161,82 +142,7 @@ def _refuse_pickle(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(1)
     if head == b"\x80" or path.suffix in (".pt", ".th", ".bin", ".pkl"):
-        raise _is_a_pickle(path)
-
-
-def _is_a_pickle(path: Path) -> WeightsError:
-    return WeightsError(
-        f"{path}: a Python pickle, which can run any code when it is read, so it is refused; "
-        f"expected {folder.WEIGHTS} or an .hdf5 of the same model"
-    )
-
-
-def _is_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == b"PK"
-
-
-@contextmanager
-def _unpacked(path: Path) -> Iterator[Path]:
-    """Unpack the files of a zip that a model needs into a temporary folder."""
-    with tempfile.TemporaryDirectory() as temporary:
-        name = "the zip"
-        try:
-            with zipfile.ZipFile(path) as archive:
-                wanted = _wanted(path, archive)
-                for base, member in wanted.items():
-                    name = member.filename
-                    # zipfile stops at the size in the zip's directory.
-                    with archive.open(member) as packed, (Path(temporary) / base).open("wb") as file:
-                        shutil.copyfileobj(packed, file)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise WeightsError(
-                    f"{path}: {name} does not fit in {temporary}; make room, or set TMPDIR to another folder"
-                ) from None
-            raise WeightsError(f"{path}: {name} is damaged. Get the file again") from None
-        except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, RuntimeError, ValueError):
-            raise WeightsError(f"{path}: {name} is damaged. Get the file again") from None
-        yield Path(temporary)
-
-
-def _wanted(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return the files of a zip that a model needs, by name; refuse harmful ones before anything is unpacked."""
-    wanted: dict[str, zipfile.ZipInfo] = {}
-    for member in archive.infolist():
-        base = Path(member.filename).name
-        if base == "data.pkl":  # what torch.save writes
-            raise _is_a_pickle(path)
-        if member.is_dir() or base.startswith("._") or (limit := _limit(base)) is None:  # ._: added by macOS
-            continue
-        if base in wanted:
-            raise WeightsError(f"{path}: contains more than one {base}; expected the zip of one model")
-        _refuse_bomb(path, member, limit)
-        wanted[base] = member
-    return wanted
-
-
-def _limit(base: str) -> int | None:
-    """Return the size limit of a file of this name in a zip; None if a model does not need it."""
-    if base == folder.CONFIG or base.endswith("options.json"):
-        return json_file.MAX_BYTES
-    if base == folder.VOCABULARY:
-        return MAX_VOCABULARY
-    if base in (folder.WEIGHTS, folder.WARM_STATE) or base.endswith((".hdf5", ".h5")):
-        return MAX_WEIGHTS
-    return None
-
-
-def _refuse_bomb(path: Path, member: zipfile.ZipInfo, limit: int) -> None:
-    """Refuse a file that would fill the disk or the memory, by its size in the zip's directory."""
-    size, packed = member.file_size, member.compress_size
-    if size > limit:
-        raise WeightsError(f"{path}: {member.filename} has {size:,} bytes; expected at most {limit:,}")
-    if size > UNSUSPICIOUS and size > MAX_RATIO * packed:
-        raise WeightsError(
-            f"{path}: {member.filename} has {size:,} bytes, compressed to {packed:,}; no model compresses so well. "
-            "Unpack it yourself if you trust it"
-        )
+        raise archive.pickled(path)
 
 
 def _words_of(words: Vocabulary | None, n_words: int, where: Path) -> Vocabulary:

@@ -7,6 +7,7 @@ A matrix may be stored in int8 (`elmo.weights.int8`): `NAME` is then int8 and `N
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from elmo.weights.int8 import SCALE, dequantize
 from elmo.weights.json_file import read_json
 
 MAX_SHARD_BYTES = 48_000_000
+ENTRY_BYTES = 256  # at most, of a tensor's entry in the header of a file
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # the types of tensors in a file, and int8
 
 
@@ -29,21 +31,11 @@ def index_of(path: Path) -> Path:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], max_bytes: int | None = None) -> None:
-    """Write tensors to `path`, or if they have more than `max_bytes`, to shards of at most this size beside it.
+    """Write tensors to `path`; with `max_bytes`, to shards of at most this size beside it if they need more than one.
 
-    A tensor is never divided. One that is larger than `max_bytes` is a WeightsError.
+    A tensor is in one shard, together with its scales. One that is larger than `max_bytes` has a shard of its own.
     """
-    shards: list[dict[str, Tensor]] = [{}]
-    room = max_bytes
-    for name, tensor in tensors.items():
-        if max_bytes is not None and room is not None:
-            if tensor.nbytes > max_bytes:
-                raise WeightsError(f"{path}: {name!r} has {tensor.nbytes:,} bytes; expected at most {max_bytes:,}")
-            if tensor.nbytes > room and not name.endswith(SCALE):  # a matrix and its scales are in one shard
-                shards.append({})
-                room = max_bytes
-            room -= tensor.nbytes
-        shards[-1][name] = tensor
+    shards = [dict(tensors)] if max_bytes is None else _divided(tensors, max_bytes)
     if len(shards) == 1:
         save_file(shards[0], path, metadata={"format": "pt"})
         return
@@ -57,6 +49,23 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], max_bytes: int | No
     index_of(path).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
 
 
+def _divided(tensors: Mapping[str, Tensor], max_bytes: int) -> list[dict[str, Tensor]]:
+    """Divide tensors, in their order, into shards."""
+    shards: list[dict[str, Tensor]] = [{}]
+    room = max_bytes
+    for name in tensors:
+        if name.endswith(SCALE):
+            continue
+        group = {key: tensors[key] for key in (name, name + SCALE) if key in tensors}
+        size = sum(part.nbytes + ENTRY_BYTES for part in group.values())
+        if size > room and shards[-1]:
+            shards.append({})
+            room = max_bytes
+        shards[-1] |= group
+        room -= size
+    return shards
+
+
 def read_tensors(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: str) -> dict[str, Tensor]:
     """Read tensors in float32, and check their shapes; `wanted_by` is the file that requires them, for messages."""
     tensors: dict[str, Tensor] = {}
@@ -65,27 +74,70 @@ def read_tensors(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: s
     return tensors
 
 
+def stored_dtypes(path: Path) -> list[str]:
+    """Return the types in which the tensors of `path`, or of its shards, are stored; first the one with most bytes."""
+    sizes: Counter[str] = Counter()
+    for file in sorted(set(_index(path).values())) or [path]:
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118
+                tensor = tensors.get_tensor(name)  # mapped into memory, not read
+                sizes[str(tensor.dtype).removeprefix("torch.")] += tensor.nbytes
+    return [dtype for dtype, _ in sizes.most_common()]
+
+
 def _files_of(path: Path, names: Collection[str], wanted_by: str) -> dict[Path, list[str]]:
     """Return the names of the tensors to read from each file: from `path`, or from the shards in its index."""
-    index = index_of(path)
-    if path.exists() or not index.exists():
+    where = _index(path)
+    if not where:
         return {path: list(names)}
-    where = read_json(index).get("weight_map")
-    if not isinstance(where, dict):
-        raise WeightsError(f"{index}: has no 'weight_map'; expected the file of each tensor")
     missing = [name for name in names if name not in where]
     if missing:
-        raise WeightsError(f"{index}: no tensor {missing[0]!r}; {wanted_by} asks for it. Are they from one model?")
+        raise WeightsError(
+            f"{index_of(path)}: no tensor {missing[0]!r}; {wanted_by} asks for it. Are they from one model?"
+        )
     files: dict[Path, list[str]] = {}
     for name in names:
-        shard = str(where[name])
-        if Path(shard).name != shard:
-            raise WeightsError(f"{index}: {name!r} is in {shard!r}; expected the name of a file beside the index")
-        files.setdefault(index.with_name(shard), []).append(name)
+        files.setdefault(where[name], []).append(name)
     return files
 
 
+def _index(path: Path) -> dict[str, Path]:
+    """Return the shard of every tensor, by the index of `path`; empty if `path` is one file without an index.
+
+    The shards that the index names must all be there, and no others.
+    """
+    index = index_of(path)
+    shards = set(path.parent.glob(f"{path.stem}-*-of-*{path.suffix}"))
+    if not index.exists():
+        if shards:
+            raise WeightsError(f"{index}: no such file, but there are shards such as {min(shards).name}. Get it, too")
+        return {}
+    if path.exists():
+        raise WeightsError(f"{path}: is there beside {index.name}; expected one file, or shards with an index")
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not names:
+        raise WeightsError(f"{index}: has no 'weight_map'; expected the file of each tensor")
+    for name, shard in names.items():
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise WeightsError(f"{index}: {name!r} is in {shard!r}; expected the name of a file beside the index")
+    where = {name: index.with_name(shard) for name, shard in names.items()}
+    named = set(where.values())
+    missing = sorted(file for file in named if not file.exists())
+    if missing:
+        raise WeightsError(
+            f"{missing[0]}: no such file; {index.name} names {len(named)} shards, {len(missing)} of them missing. "
+            "Get the files again"
+        )
+    if shards - named:
+        raise WeightsError(
+            f"{min(shards - named)}: a shard that {index.name} does not name. Are the files from one model?"
+        )
+    return where
+
+
 def _read_file(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: str) -> dict[str, Tensor]:
+    """Read the named tensors of one file."""
+    tensors: dict[str, Tensor] = {}
     try:
         with safe_open(path, framework="pt") as file:
             there = set(file.keys())
@@ -94,14 +146,17 @@ def _read_file(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: str
                 raise WeightsError(
                     f"{path}: no tensor {missing[0]!r}; {wanted_by} asks for it. Are they from one model?"
                 )
-            tensors = {name: file.get_tensor(name) for name in shapes}
-            scales = {name: file.get_tensor(name + SCALE) for name in shapes if name + SCALE in there}
+            in_int8 = any(name.endswith(SCALE) for name in there)
+            for name, shape in shapes.items():
+                scale = file.get_tensor(name + SCALE) if name + SCALE in there else None
+                tensor = _checked(f"{path}: {name!r}", file.get_tensor(name), scale, shape, wanted_by)
+                # What is float32 in the file is not copied, and keeps all of the file mapped into memory. Beside int8
+                # that would be a few small tensors.
+                tensors[name] = tensor.clone() if in_int8 and scale is None else tensor
     except FileNotFoundError:
         raise WeightsError(f"{path}: no such file; a model folder contains {wanted_by} and {path.name}") from None
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{path}: damaged, or not safetensors ({error}). Get the file again") from None
-    for name, shape in shapes.items():
-        tensors[name] = _checked(f"{path}: {name!r}", tensors[name], scales.get(name), shape, wanted_by)
     return tensors
 
 
@@ -120,6 +175,6 @@ def _checked(where: str, tensor: Tensor, scale: Tensor | None, shape: tuple[int,
         found, *known = (str(dtype).removeprefix("torch.") for dtype in (tensor.dtype, *FLOATS))
         raise WeightsError(f"{where} is of type {found}; expected one of {', '.join(known)}, or int8 with its scales")
     tensor = tensor.float()
-    if not torch.isfinite(tensor.sum(dtype=torch.float64)):
+    if tensor.numel() and not all(value.isfinite() for value in tensor.aminmax()):  # a sum would need a copy in float64
         raise WeightsError(f"{where} contains NaN or infinity; the weights are damaged")
     return tensor

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from elmo.config import CheckedConfig, PositiveInt, Probability
-from elmo.model.device import to_device
 from elmo.tasks.accuracy import label_lines
+from elmo.tasks.classifier import Classifier
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
 from elmo.tasks.layers.encoder import BiLSTM, Packed, VariationalDropout, masked_softmax
 from elmo.tasks.snli import data, metric
-from elmo.tasks.task import Task, TaskModel
+from elmo.tasks.task import Task
 from elmo.tasks.train_config import TrainConfig
 
 
@@ -39,13 +39,11 @@ class SnliConfig(CheckedConfig):
     )
 
 
-class Esim(TaskModel):
+class Esim(Classifier):
     """Align the tokens of two sentences, and score every label of the pair."""
 
     def __init__(self, config: SnliConfig, inputs: Inputs, labels: list[str]) -> None:
-        super().__init__()
-        self.labels = labels
-        self.inputs = inputs
+        super().__init__(inputs, labels)
         self.token_dropout = VariationalDropout(config.dropout)
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = BiLSTM(inputs.dim, config.hidden)
@@ -53,20 +51,9 @@ class Esim(TaskModel):
         self.composition = BiLSTM(config.projection, config.hidden)
         self.feedforward = _linear(4 * self.composition.output_dim, config.feedforward)
         self.classes = _linear(config.feedforward, len(labels))
-        self._numbers = {label: number for number, label in enumerate(labels)}
 
-    def loss(self, examples: Sequence[Example]) -> Tensor:
-        """Compute −log p of the gold labels, the mean over pairs."""
-        scores = self._scores(examples)
-        labels = to_device(torch.tensor([self._numbers[example.gold] for example in examples]), scores.device)
-        return nn.functional.cross_entropy(scores, labels)
-
-    def answers(self, examples: Sequence[Example]) -> list[str]:
-        """Return the label with the highest score of each pair."""
-        return [self.labels[number] for number in self._scores(examples).argmax(dim=1).tolist()]
-
-    def _scores(self, examples: Sequence[Example]) -> Tensor:
-        """The scores of all labels, (B, K)."""
+    def scores_of(self, examples: Sequence[Example]) -> Tensor:
+        """Compute the score of every label, (B, K)."""
         premise, hypothesis = (self.inputs([example.texts[side] for example in examples]) for side in (0, 1))
         both = Packed.of(premise.lengths + hypothesis.lengths).to(premise.mask.device)
         a, b = self._encode(self.encoder, premise.vectors, hypothesis.vectors, both)

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from elmo.config import Bounds, CheckedConfig, PositiveInt, Probability
-from elmo.model.device import to_device
 from elmo.tasks.accuracy import label_lines
+from elmo.tasks.classifier import Classifier
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
 from elmo.tasks.layers.encoder import BiLSTM, masked_softmax
 from elmo.tasks.reading import parse_sentence
 from elmo.tasks.sst import data, metric
-from elmo.tasks.task import Task, TaskModel
+from elmo.tasks.task import Task
 from elmo.tasks.train_config import TrainConfig
 
 
@@ -46,13 +46,11 @@ class SstConfig(CheckedConfig):
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=40, patience=5, batch_size=100))
 
 
-class BCN(TaskModel):
+class BCN(Classifier):
     """Encode a sentence, attend to itself, encode again, pool, and score every label."""
 
     def __init__(self, config: SstConfig, inputs: Inputs, labels: list[str]) -> None:
-        super().__init__()
-        self.labels = labels
-        self.inputs = inputs
+        super().__init__(inputs, labels)
         self.prenet = nn.Sequential(nn.Linear(inputs.dim, config.prenet), nn.ReLU(), nn.Dropout(config.prenet_dropout))
         self.encoder = BiLSTM(config.prenet, config.hidden)
         self.integrator = BiLSTM(3 * (self.encoder.output_dim + inputs.output_dim), config.hidden)
@@ -65,20 +63,9 @@ class BCN(TaskModel):
             nn.Dropout(config.maxout_dropout_2),
             Maxout(config.maxout // 2, len(labels), config.pool),
         )
-        self._numbers = {label: number for number, label in enumerate(labels)}
 
-    def loss(self, examples: Sequence[Example]) -> Tensor:
-        """Compute −log p of the gold labels, the mean over sentences."""
-        scores = self._scores(examples)
-        labels = to_device(torch.tensor([self._numbers[example.gold] for example in examples]), scores.device)
-        return nn.functional.cross_entropy(scores, labels)
-
-    def answers(self, examples: Sequence[Example]) -> list[str]:
-        """Return the label with the highest score of each sentence."""
-        return [self.labels[number] for number in self._scores(examples).argmax(dim=1).tolist()]
-
-    def _scores(self, examples: Sequence[Example]) -> Tensor:
-        """The scores of all labels, (B, K)."""
+    def scores_of(self, examples: Sequence[Example]) -> Tensor:
+        """Compute the score of every label, (B, K)."""
         text = self.inputs([example.texts[0] for example in examples])
         encoded = self.encoder(self.prenet(text.vectors), text.packed)
         x = self.inputs.at_output(encoded, text.layers)

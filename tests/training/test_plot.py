@@ -1,4 +1,4 @@
-"""`elmo plot`: the numbers on the axes are those that were logged, and the words beside them are true."""
+"""The curves of runs, and `elmo plot`: the axes show the logged numbers, and the labels say what they are."""
 
 import builtins
 import json

@@ -1,0 +1,149 @@
+"""[x; ELMo] ─▶ biGRU ─▶ [h; ELMo] ─▶ BI-ATTENTION ─▶ SELF-ATTENTION ─▶ START AND END ─▶ A PIECE OF THE PARAGRAPH.
+
+The paragraph model of Clark & Gardner (2017); paper, section 4 and appendix A.4. A row is a question and a window of
+its paragraph: R rows, P tokens in the longest window.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from elmo.config import CheckedConfig, PositiveInt, Probability
+from elmo.model.device import to_device
+from elmo.tasks.examples import Example
+from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, InputVectors
+from elmo.tasks.layers.encoder import BiGRU, VariationalDropout
+from elmo.tasks.squad import data, metric
+from elmo.tasks.squad.attention import BiAttention, SelfAttention
+from elmo.tasks.squad.data import Questions
+from elmo.tasks.squad.predictions import read_predictions, write_predictions
+from elmo.tasks.squad.spans import answer, best_spans, gold_places
+from elmo.tasks.task import PredictionFormat, Task, TaskModel
+from elmo.tasks.train_config import TrainConfig
+from elmo.text.tokens import Tokens
+
+Row = tuple[Tokens, Tokens]
+"""A question, and a window of its paragraph."""
+
+CELLS = 1 << 23  # the most pairs of tokens, R · P · P, that are compared at once while answering: 32 MiB in float32
+
+
+@dataclass(frozen=True)
+class SquadConfig(CheckedConfig):
+    """The paper's: GRUs of 2 × 90 units, 100 character filters of width 5, ELMo at input and output, λ 0."""
+
+    hidden: PositiveInt = 90  # H, of every biGRU, in each direction
+    feedforward: PositiveInt = 180  # units per token after each attention
+    dropout: Probability = 0.2  # on what every biGRU and every attention reads, the same units for all tokens
+    max_answer: PositiveInt = 17  # tokens of a predicted answer
+    inputs: InputsConfig = field(
+        default_factory=lambda: InputsConfig(
+            elmo=ElmoConfig(placement="both", mix_l2=0.0),
+            characters=CharactersConfig(dim=20, filters=100, width=5),
+            vectors_trainable=False,
+        )
+    )
+    train: TrainConfig = field(
+        default_factory=lambda: TrainConfig(
+            epochs=40, patience=8, batch_size=45, optimizer="adadelta", learning_rate=1.0, clip_norm=None, ema=0.999
+        )
+    )
+
+
+class Reader(TaskModel):
+    """Score every token of a paragraph as the start and as the end of the answer to a question."""
+
+    def __init__(self, config: SquadConfig, inputs: Inputs, labels: list[str]) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.max_answer = config.max_answer
+        self.dropout = VariationalDropout(config.dropout)
+        self.encoder = BiGRU(inputs.dim, config.hidden)
+        self.attention = BiAttention(self.encoder.output_dim + inputs.output_dim)
+        self.merge = nn.Linear(self.attention.output_dim, config.feedforward)
+        self.self_attention = SelfAttention(config.feedforward, config.hidden, config.dropout)
+        self.start = BiGRU(config.feedforward, config.hidden)
+        self.end = BiGRU(config.feedforward + self.start.output_dim, config.hidden)
+        self.start_score = nn.Linear(self.start.output_dim, 1, bias=False)  # a bias would be lost in the softmax
+        self.end_score = nn.Linear(self.end.output_dim, 1, bias=False)
+
+    def loss(self, examples: Sequence[Example]) -> Tensor:
+        """Compute −log p(start) − log p(end) of the gold answers, the mean over questions.
+
+        Where a question has several gold answers, p is the sum over them, and where a paragraph has several windows,
+        all of them share one softmax: the sum objective and the shared normalization of Clark & Gardner (section 3.2).
+        """
+        asked = cast("Sequence[Questions]", examples)
+        scores = self._scores(_rows(asked))  # (2, R, P)
+        n_rows, n_tokens = scores.shape[1:]
+        n_windows = max(len(example.paragraph.windows) for example in asked)
+        gold = to_device(torch.from_numpy(gold_places(asked, n_windows, n_tokens)), scores.device)
+        if n_rows < len(asked) * n_windows:  # paragraphs with fewer windows get empty ones
+            places = [n * n_windows + k for n, one in enumerate(asked) for k in range(len(one.paragraph.windows))]
+            empty = scores.new_full((2, len(asked) * n_windows, n_tokens), -torch.inf)
+            scores = empty.index_copy(1, to_device(torch.tensor(places), scores.device), scores)
+        scores = scores.view(2, len(asked), -1)
+        of_gold = scores.masked_fill(~gold, -torch.inf)
+        return (scores.logsumexp(dim=2) - of_gold.logsumexp(dim=2)).sum(dim=0).mean()
+
+    def answers(self, examples: Sequence[Example]) -> list[Any]:
+        """Return the most probable span of at most `max_answer` tokens; a paragraph without tokens has none."""
+        asked = cast("Sequence[Questions]", examples)
+        found = (best for some in _parts(_rows(asked)) for best in best_spans(self._scores(some), self.max_answer))
+        answers: list[Any] = []
+        for example in asked:
+            windows = len(example.paragraph.windows)
+            some = [answer(example.paragraph, list(islice(found, windows))) for _ in range(example.n_questions)]
+            answers.append(some[0] if isinstance(example.asked, str) else tuple(some))
+        return answers
+
+    def _scores(self, rows: Sequence[Row]) -> Tensor:
+        """The scores of all tokens of the windows as start and as end, (2, R, P), −∞ where there is no token."""
+        questions, windows = zip(*rows, strict=True)
+        question, paragraph = self.inputs(questions), self.inputs(windows)
+        attended = self.attention(self._encode(paragraph), paragraph.mask, self._encode(question), question.mask)
+        x = torch.relu(self.merge(attended))
+        x = x + self.self_attention(x, paragraph.mask, paragraph.packed)
+        start = self.start(self.dropout(x), paragraph.packed)
+        end = self.end(self.dropout(torch.cat([x, start], dim=-1)), paragraph.packed)
+        scores = torch.stack([self.start_score(start), self.end_score(end)])[..., 0]
+        return scores.masked_fill(~paragraph.mask, -torch.inf)
+
+    def _encode(self, x: InputVectors) -> Tensor:
+        """Encode questions or windows with the GRU that they share, and add ELMo to its output.
+
+        That is where the paper adds it (appendix A.4: "to both the input and output of the contextual GRU layer"), so
+        that the attentions compare ELMo vectors too (section 5.2).
+        """
+        hidden = self.encoder(self.dropout(x.vectors), x.packed)
+        return self.inputs.at_output(self.dropout(hidden), x.layers)
+
+
+def _rows(examples: Sequence[Questions]) -> list[Row]:
+    """The rows of a batch: for each question, the windows of its paragraph."""
+    return [
+        (question, window)
+        for example in examples
+        for question in example.texts[: example.n_questions]
+        for window in example.paragraph.texts
+    ]
+
+
+def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Cut rows into parts of at most `CELLS` pairs of tokens, at least one row each."""
+    first, longest = 0, 0
+    for number, (_, window) in enumerate(rows):
+        longest = max(longest, len(window))
+        if number > first and (number + 1 - first) * longest**2 > CELLS:
+            yield rows[first:number]
+            first, longest = number, len(window)
+    if rows:
+        yield rows[first:]
+
+
+FORMAT = PredictionFormat(data.read_file, read_predictions, write_predictions)
+TASK = Task("squad", SquadConfig, data.read, data.labels, Reader, metric.score, data.parse, data.to_json, FORMAT)

@@ -1,0 +1,17 @@
+"""Distributions with models, as pip leaves them: a package, and a .dist-info folder with its entry points."""
+
+import shutil
+from pathlib import Path
+
+
+def install(site: Path, name: str, group: str, model: str, package: str, files: Path | None = None) -> Path:
+    """Put a distribution into a folder of sys.path; `files` is the model folder that its package becomes."""
+    facts = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(f"[{group}]\n{model} = {package}\n")
+    folder = site.joinpath(*package.split("."))
+    if files is not None:
+        shutil.copytree(files, folder)
+        (folder / "__init__.py").write_text("raise RuntimeError('a model is data: its package is not imported')\n")
+    return folder
