@@ -185,6 +185,11 @@ def test_dropout_of_elmo_and_of_words_are_two_things() -> None:
     assert 0.8 < (x[0, :, 3:] == 0).float().mean() < 1.0
 
 
+def test_a_state_is_of_a_frozen_bilm() -> None:
+    with pytest.raises(ConfigError, match=r"inputs\.elmo\.state is 'warm'; a biLM that is trained with the task reads"):
+        ElmoConfig(state="warm", trainable=True)
+
+
 def test_a_network_that_would_read_nothing_is_refused() -> None:
     for placement in ("none", "output"):
         with pytest.raises(ConfigError, match=rf"^inputs\.elmo\.placement is '{placement}', and a word has neither "):
