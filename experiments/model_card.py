@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import rounding  # beside this file
-import trigram
 
+from elmo.analysis import kneser_ney, trigram
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.corpus_source import TextOptions, open_or_prepare
 from elmo.pretrain.evaluate import Perplexity, perplexity
@@ -59,7 +59,7 @@ def perplexities(models: dict[str, Pretrained], corpus: Path, test: Path, wikite
             "WikiText-2": open_or_prepare(restored, Path(folder), TextOptions("whitespace")),
         }
         size, train, _ = trigram.read(corpus)
-        counts, _ = trigram.perplexities(size, train, [rows_of(text, prepared) for text in texts.values()])
+        counts, _ = kneser_ney.perplexities(size, train, [rows_of(text, prepared) for text in texts.values()])
         for (name, text), counted in zip(texts.items(), counts, strict=True):
             found = {label: score(model, text) for label, model in models.items()}
             facts = next(iter(found.values()))

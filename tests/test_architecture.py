@@ -13,7 +13,7 @@ ALLOWED = {
     "config": {"errors"},
     "progress": set(),
     "messages": set(),
-    "recipes": {"errors", "config", "weights", "pretrain", "tasks"},
+    "recipes": {"errors", "config", "weights", "pretrain", "tasks", "analysis"},
     "training": {"errors", "files", "config"},
     "packaged": set(),
     "text": {"errors", "files"},
@@ -22,10 +22,13 @@ ALLOWED = {
     "embed": {"errors", "files", "messages", "packaged", "text", "model", "weights"},
     "pretrain": {"errors", "files", "messages", "config", "training", "text", "model", "weights"},
     "tasks": {"errors", "messages", "files", "config", "packaged", "training", "text", "model", "weights", "embed"},
+    "analysis": {
+        "errors", "files", "config", "packaged", "training", "text", "model", "weights", "embed", "pretrain", "tasks",
+    },
     "integrations": {"errors", "files", "packaged", "text", "model", "weights", "embed"},
     "cli": {
         "errors", "messages", "packaged", "progress", "text", "model", "weights", "embed", "training", "pretrain",
-        "tasks", "recipes", "integrations",
+        "tasks", "analysis", "recipes", "integrations",
     },
     "__init__": {"errors", "model", "embed", "tasks"},
     "__main__": {"cli"},

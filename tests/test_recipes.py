@@ -14,6 +14,9 @@ from elmo.recipes import check_recipe
     [
         ('task = "ner"\nhidden = 100\n[train]\npatience = "none"\n', "ner"),
         ('task = "sst"\n[inputs.elmo]\nmix = "last"\n', "sst"),
+        ("analysis = 'pos'\nseeds = 5\n", "the analysis pos"),
+        ("analysis = 'state'\n[[tasks]]\ntask = 'ner'\ndata = 'entities'\n", "the analysis state"),
+        ("analysis = 'fine-tuning'\nseeds = 2\n", "the analysis fine-tuning"),
         ("steps = 7\n[optimizer]\nname = 'adam'\n", "pretraining"),
         ("negatives = 'none'\n[model]\nchar_cnn = 'none'\n", "pretraining"),
     ],

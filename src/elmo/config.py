@@ -202,9 +202,15 @@ def _raise(errors: list[str]) -> None:
 
 def to_toml(values: Mapping[str, Any], prefix: str = "") -> str:
     """Write a nested table of values as TOML that `read_toml` and `build` read back; None is written as "none"."""
-    lines = [f"{name} = {_toml(value)}\n" for name, value in values.items() if not isinstance(value, Mapping)]
-    tables = [(f"{prefix}{name}", value) for name, value in values.items() if isinstance(value, Mapping)]
-    return "".join(lines) + "".join(f"\n[{name}]\n{to_toml(table, f'{name}.')}" for name, table in tables)
+    lines, tables = [], []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            tables.append(f"\n[{prefix}{name}]\n{to_toml(value, f'{prefix}{name}.')}")
+        elif isinstance(value, list | tuple) and value and all(isinstance(item, Mapping) for item in value):
+            tables += [f"\n[[{prefix}{name}]]\n{to_toml(item, f'{prefix}{name}.')}" for item in value]
+        else:
+            lines.append(f"{name} = {_toml(value)}\n")
+    return "".join(lines) + "".join(tables)
 
 
 def _toml(value: Any) -> str:

@@ -1,9 +1,10 @@
-"""RECIPES of either kind, for pretraining or for a task: read and checked without running them."""
+"""RECIPES of any kind, for pretraining, a task or an analysis: read and checked without running them."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from elmo.analysis.analysis import analysis_named, build_config
 from elmo.config import read_toml, to_toml
 from elmo.errors import ConfigError, ElmoError
 from elmo.pretrain.config import PretrainConfig
@@ -15,7 +16,7 @@ from elmo.weights import installed, published, source
 class Recipe:
     """A complete recipe."""
 
-    kind: str  # "pretraining", or the name of a task
+    kind: str  # "pretraining", the name of a task, or "the analysis …"
     values: dict[str, Any]  # every field, also those that the file does not mention
 
     def to_toml(self) -> str:
@@ -24,10 +25,14 @@ class Recipe:
 
 
 def check_recipe(file: str | Path) -> Recipe:
-    """Read a TOML recipe for `elmo train` or `elmo pretrain`; check its fields and the files that it names."""
+    """Read a TOML recipe for `elmo train`, `pretrain` or `analyse`; check its fields and the files that it names."""
     file = Path(file)
     try:
         written = read_toml(file)
+        if "analysis" in written:
+            analysis = analysis_named(str(written["analysis"]))
+            config = build_config(analysis, file)
+            return Recipe(f"the analysis {analysis.name}", {"analysis": analysis.name, **asdict(config)})
         if "task" not in written:
             return Recipe("pretraining", PretrainConfig.load(None, file).values())
         task, config = recipe(None, file)

@@ -16,6 +16,7 @@ import pytest
 import elmo as library
 from command_lines import run_line
 from corpora import write_corpus
+from elmo.analysis.quick_data import write_data
 from elmo.cli import app
 from elmo.model.bilm import BiLM
 from elmo.pretrain.config import PretrainConfig
@@ -42,7 +43,8 @@ def examples() -> Iterator[str]:
 
 def test_every_verb_has_examples() -> None:
     language_model = ["embed", "finetune", "info", "perplexity", "plot", "prepare", "pretrain", "score"]
-    assert sorted([*language_model, "convert", "export", "check", "evaluate", "predict", "train"]) == VERBS
+    files, tasks = ["convert", "export"], ["check", "evaluate", "predict", "train"]
+    assert sorted([*language_model, *files, *tasks, "analyse", "reproduce"]) == VERBS
     found = list(examples())
     for verb in VERBS:
         assert any(f"elmo {verb} " in line for line in found)
@@ -59,6 +61,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bilm = BiLM(replace(embedder().config, n_softmax=len(vocabulary)))
     model_folder.write(Pretrained(bilm, vocabulary), folder / "model")
     write_columns(folder / "entities", splits())
+    write_data(folder / "datasets", sentences=12)
     tagger = TaskTraining(TASK, recipe(f"inputs.elmo.model={folder / 'model'}"), splits(), folder / "trained")
     assert tagger.train()
     (folder / "trained" / "model").rename(folder / "tagger")

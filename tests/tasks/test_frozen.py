@@ -12,7 +12,7 @@ import elmo
 from elmo.errors import DataError
 from elmo.tasks import frozen
 from elmo.tasks.frozen import FrozenLayers
-from embedders import embedder, fresh
+from embedders import REFERENCE, embedder, fresh, warm_reference
 
 SENTENCES = [("The", "cat", "sat"), ("Dogs", "bark", "at", "night", "."), ("Naïve",)]
 
@@ -59,6 +59,34 @@ def test_a_text_that_was_not_prepared_is_computed(tmp_path: Path) -> None:
     assert np.abs(found.activations[:, 0, :3].numpy() - fresh(SENTENCES[0])).max() < 2e-3
     assert found.mask.tolist() == [[True, True, True], [True, True, False]]
     assert not found.activations[:, 1, 2].any()
+
+
+@pytest.mark.parametrize("state", ["warm", "carried"])
+def test_the_state_before_a_text_is_the_asked_one(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frozen, "PART", 6)  # tokens: the first two sentences, then the third
+    before = warm_reference() if state == "warm" else None
+    for _ in range(2):  # computed, then read
+        layers = FrozenLayers(embedder(), [*SENTENCES, *SENTENCES[:1]], tmp_path, state=state)
+    assert len(list(tmp_path.iterdir())) == 1
+    for sentence in SENTENCES:
+        wanted = REFERENCE.layers(sentence, before)[0]
+        found = layers.layers([sentence]).activations[:, 0].numpy()
+        assert np.abs(found - wanted).max() < 2e-3
+    FrozenLayers(embedder(), SENTENCES, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_carried_state_goes_from_batch_to_batch_and_starts_anew_in_every_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [(f"word{k}", "sat") for k in range(66)]  # a batch of 64, and two that continue its first rows
+    carried = FrozenLayers(embedder(), texts, tmp_path, state="carried")
+    _, state = REFERENCE.layers(texts[1])
+    wanted = REFERENCE.layers(texts[65], state)[0]
+    assert np.abs(carried.layers([texts[65]]).activations[:, 0].numpy() - wanted).max() < 2e-3
+    monkeypatch.setattr(frozen, "PART", 130)
+    again = FrozenLayers(embedder(), texts, tmp_path / "parts", state="carried")
+    assert np.abs(again.layers([texts[65]]).activations[:, 0].numpy() - fresh(texts[65])).max() < 2e-3
 
 
 @pytest.mark.parametrize("spoiled", [b"", b"\x93NUMPY nonsense", None])

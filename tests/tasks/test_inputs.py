@@ -11,7 +11,7 @@ from elmo.errors import ConfigError
 from elmo.model.elmo import Elmo
 from elmo.model.scalar_mix import ScalarMix
 from elmo.tasks.frozen import FrozenLayers
-from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig
+from elmo.tasks.inputs import CharacterEncoder, CharactersConfig, ElmoConfig, Inputs, InputsConfig
 from elmo.text.characters import sentence_ids
 from embedders import embedder, fresh
 from numpy_reference import scalar_mix
@@ -127,6 +127,18 @@ def test_characters_see_their_own_word_only() -> None:
     assert torch.allclose(alone[0, 0], torch.from_numpy(x[1, 0]), atol=1e-6)
 
 
+def test_filters_of_several_widths_are_those_of_each_width_side_by_side() -> None:
+    torch.manual_seed(0)
+    several = CharacterEncoder(CharactersConfig(dim=4, filters=5, width=2, n_widths=3, max_characters=12))
+    texts = [("a", "Straße", "internationalisation"), ("bc",)]
+    found = several(texts)
+    assert found.shape == (2, 3, 15) and several.config.output_dim == 15
+    for number, convolution in enumerate([several.convolution, *several.wider]):
+        one = CharacterEncoder(CharactersConfig(dim=4, filters=5, width=2 + number, max_characters=12))
+        one.embedding, one.convolution = several.embedding, convolution  # type: ignore[assignment]
+        assert torch.equal(found[..., 5 * number : 5 * number + 5], one(texts))
+
+
 def test_a_word_shorter_than_the_filters_is_read() -> None:
     config = InputsConfig(ElmoConfig(placement="none"), characters=CharactersConfig(dim=4, filters=5, width=7))
     made = Inputs(config).eval()
@@ -171,6 +183,11 @@ def test_dropout_of_elmo_and_of_words_are_two_things() -> None:
     x = made([("cat",) * 50]).vectors
     assert torch.equal(x[0, :, :3], MATRIX[1].expand(50, 3))
     assert 0.8 < (x[0, :, 3:] == 0).float().mean() < 1.0
+
+
+def test_a_state_is_of_a_frozen_bilm() -> None:
+    with pytest.raises(ConfigError, match=r"inputs\.elmo\.state is 'warm'; a biLM that is trained with the task reads"):
+        ElmoConfig(state="warm", trainable=True)
 
 
 def test_a_network_that_would_read_nothing_is_refused() -> None:

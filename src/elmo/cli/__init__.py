@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from elmo import __version__
+from elmo.cli.analyse import analyse
 from elmo.cli.check import check
 from elmo.cli.convert import convert
 from elmo.cli.embed import embed
@@ -22,6 +23,7 @@ from elmo.cli.plot import plot
 from elmo.cli.predict import predict
 from elmo.cli.prepare import prepare
 from elmo.cli.pretrain import pretrain
+from elmo.cli.reproduce import reproduce
 from elmo.cli.score import score
 from elmo.cli.train import train
 from elmo.errors import ElmoError
@@ -35,6 +37,7 @@ app = typer.Typer(
 )
 for command in (
     embed, info, convert, export, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict, check,
+    analyse, reproduce,
 ):  # fmt: skip
     app.command(cls=Command)(command)
 

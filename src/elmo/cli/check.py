@@ -7,7 +7,9 @@ import typer
 
 
 def check(
-    files: Annotated[list[Path], typer.Argument(help="Recipes: TOML files for `elmo train` or `elmo pretrain`.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Recipes: TOML files for `elmo train`, `elmo pretrain` or `elmo analyse`.")
+    ],
     show: Annotated[
         bool, typer.Option("--show", help="Print the complete recipe, with every field, as TOML.")
     ] = False,

@@ -59,5 +59,6 @@ def evaluate(
     if as_json:
         print(json.dumps(scores))
         return
+    width = max(16, *(len(name) + 2 for name in scores))
     for name, value in scores.items():
-        print(f"{name:<16}{value:>8.2f}")
+        print(f"{name:<{width}}{value:>8.2f}")

@@ -95,6 +95,24 @@ class StepReport(_Report):
             self._print(f"{step}: {loss}, gradient {values['gradient_norm']:.2f}")
 
 
+class StageReport(_Report):
+    """A bar over each stage of an analysis."""
+
+    def __init__(self) -> None:
+        from rich.progress import MofNCompleteColumn
+
+        super().__init__(MofNCompleteColumn())
+        self._bar = self._bars.add_task("")
+        self._stage = ""
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Show that `done` of the `total` steps of a stage are done."""
+        if stage != self._stage:
+            self._stage = stage
+            self._bars.reset(self._bar, total=total, description=stage)
+        self._bars.update(self._bar, completed=done, total=total)
+
+
 class EpochReport(_Report):
     """A bar over the batches of an epoch, and a line for every epoch."""
 

@@ -102,13 +102,13 @@ def load(source: str | Path, device: str = "auto", task: Task | None = None) -> 
     except ConfigError as error:
         raise WeightsError(f"{folder / CONFIG}: {error}") from None
     embedder = _load_elmo(folder, record["elmo"], device)
-    trainable = config.inputs.elmo.trainable
+    elmo = config.inputs.elmo
     inputs = Inputs(
         config.inputs,
         words,
         torch.zeros(state["inputs.table.weight"][2:].shape) if "inputs.table.weight" in state else None,
-        frozen=FrozenLayers(embedder) if embedder is not None and not trainable else None,
-        bilm=embedder.bilm if embedder is not None and trainable else None,
+        frozen=FrozenLayers(embedder, state=elmo.state) if embedder is not None and not elmo.trainable else None,
+        bilm=embedder.bilm if embedder is not None and elmo.trainable else None,
     )
     model = task.model(config, inputs, record["labels"])
     expected = {name for name in model.state_dict() if not name.startswith(BILM)}

@@ -58,7 +58,8 @@ class FrozenLayers:
     """The layers of any text: those of `texts` are looked up, others are computed. Any thread may call it.
 
     The layers of `texts` are read from `folder`, or computed and stored there; without a folder they stay in memory.
-    While they are computed, `progress(done, total)` is called with numbers of tokens.
+    While they are computed, `progress(done, total)` is called with numbers of tokens. `state` is the LSTMs' state
+    before each text, as in `Embedder.embed`; "carried" follows the order of the texts, from zeros in every part.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class FrozenLayers:
         texts: Iterable[Tokens] = (),
         folder: Path | None = None,
         progress: Callable[[int, int], None] | None = None,
+        state: str = "fresh",
     ) -> None:
         self.embedder = embedder
+        self.state = state
         self._progress = progress
         self._stored = self._store(texts, folder)
 
@@ -93,7 +96,7 @@ class FrozenLayers:
             gathered = stored.gather(rows, self.embedder.device)
         else:
             computed = np.zeros((*mask.shape, self.embedder.n_layers, self.embedder.dim), dtype=np.float16)
-            for row, array in zip(computed, self.embedder.embed(texts, dtype="float16"), strict=True):
+            for row, array in zip(computed, self.embedder.embed(texts, dtype="float16", state=self.state), strict=True):
                 row[: array.shape[1]] = array.transpose(1, 0, 2)
             gathered = to_device(torch.from_numpy(computed), self.embedder.device)
         where = to_device(torch.from_numpy(mask), self.embedder.device)
@@ -125,6 +128,8 @@ class FrozenLayers:
         digest = hashlib.sha256()
         for text in texts:
             digest.update("\x1f".join(text).encode("utf-8", "surrogatepass") + b"\x1e")
+        if self.state != "fresh":
+            digest.update(self.state.encode())
         path = folder / f"{self.embedder.fingerprint()}-{digest.hexdigest()[:16]}.npy"
         shape = n_tokens, self.embedder.n_layers, self.embedder.dim
         try:
@@ -154,7 +159,9 @@ class FrozenLayers:
         """Compute layers, (tokens, L+1, 2D); `done` of the `total` tokens were computed before."""
         computed: Stored = np.empty((sum(map(len, texts)), self.embedder.n_layers, self.embedder.dim), np.float16)
         place = 0
-        for array in self.embedder.embed(texts, dtype="float16"):
+        if self.state == "carried":
+            self.embedder.reset_state()
+        for array in self.embedder.embed(texts, dtype="float16", state=self.state):
             computed[place : place + array.shape[1]] = array.transpose(1, 0, 2)
             place += array.shape[1]
             if self._progress is not None:

@@ -42,8 +42,17 @@ class ElmoConfig(CheckedConfig):
     mix_l2: NonNegativeFloat = 0.001  # λ of the penalty on the weights of the mix
     dropout: Probability = 0.5
     layer_norm: Literal["token", "bilm-tf"] | None = None
+    state: Literal["fresh", "warm", "carried"] = "fresh"  # before a text: zeros, a stored one, or the last text's
     trainable: bool = False
     learning_rate: PositiveFloat | None = None  # of the biLM, if it is trained; None: that of the task
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trainable and self.state != "fresh":
+            raise ConfigError(
+                f"inputs.elmo.state is {self.state!r}; a biLM that is trained with the task reads every text alone: "
+                f"expected fresh, or inputs.elmo.trainable=false"
+            )
 
     @property
     def at_input(self) -> bool:

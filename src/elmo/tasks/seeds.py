@@ -42,7 +42,7 @@ def train_seeds(
     """
     device = device_named(config.train.device)
     requests = _prepare(name, config, data, out, count, device, report)
-    train = partial(_train, name, asdict(config), data)
+    train = partial(train_seed, name, asdict(config), data)
     at_a_time = jobs or (count if device.type == "cuda" else 1)
     return seeds.train_seeds(train, requests, out, jobs=at_a_time, threads=threads, stop=stop, progress=progress)
 
@@ -92,10 +92,10 @@ class _PrintedReport:
         print(epoch_line(values), flush=True)
 
 
-def _train(
+def train_seed(
     name: str, values: dict[str, Any], data: Path, seed: int, folder: Path, resume: bool, stop: threading.Event
 ) -> None:
-    """Train one seed; runs in a process of its own."""
+    """Train one seed of a config, given as nested values; runs in a process of its own."""
     task = task_named(name)
     config = build(task.config, merged(values, {"train": {"seed": seed}}))
     TaskTraining(task, config, task.read(data), folder, data=str(data), resume=resume, report=_PrintedReport()).train(

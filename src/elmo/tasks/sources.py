@@ -33,7 +33,7 @@ def prepare_layers(
     if embedder is None or config.inputs.elmo.trainable:
         return None
     texts = (text for part in splits.values() for example in part for text in example.texts)
-    return FrozenLayers(embedder, texts, folder or layers_folder(), progress)
+    return FrozenLayers(embedder, texts, folder or layers_folder(), progress, config.inputs.elmo.state)
 
 
 def request(task: Task, config: Any, splits: Splits, data: str, embedder: Embedder | None) -> Request:

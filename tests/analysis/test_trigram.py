@@ -1,33 +1,18 @@
 """The NumPy trigram against the published formulas with dictionaries, and against figures of KenLM's lmplz."""
 
-import importlib.util
 import json
 import math
-import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
+from elmo.analysis import kneser_ney, trigram
 from elmo.errors import DataError
 
-SCRIPT = Path(__file__).parents[2] / "experiments" / "trigram.py"
 Sentences = list[list[int]]  # words alone: rows from 2 on
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("trigram", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-trigram = load()
 
 
 def draw(seed: int, sentences: int, size: int) -> Sentences:
@@ -118,7 +103,7 @@ CORPORA = [(8, 300, 300), (2, 500, 30), (3, 60, 12), (4, 9, 40), (5, 3, 5)]
 def test_every_probability_is_the_formula_s(order: int, seed: int, sentences: int, size: int) -> None:
     train, heldout = draw(seed, sentences, size), draw(seed + 100, 200, size)
     reference = Reference(train, order, size)
-    model = trigram.KneserNey(pack(train), order, size, fallback=True)
+    model = kneser_ney.KneserNey(pack(train), order, size, fallback=True)
     assert model.replaced == [n for n, found in reference.discounts.items() if found is None]
     np.testing.assert_allclose(model.score(pack(heldout)), reference.score(heldout), rtol=0, atol=1e-10)
 
@@ -126,22 +111,22 @@ def test_every_probability_is_the_formula_s(order: int, seed: int, sentences: in
 @pytest.mark.parametrize("order", [2, 3])
 def test_backward_is_forward_of_reversed_sentences(order: int) -> None:
     train, heldout = draw(6, 500, 30), draw(106, 100, 30)
-    model = trigram.KneserNey(trigram.backward(pack(train)), order, 30, fallback=True)
-    ours = model.score(trigram.backward(pack(heldout)))
+    model = kneser_ney.KneserNey(kneser_ney.backward(pack(train)), order, 30, fallback=True)
+    ours = model.score(kneser_ney.backward(pack(heldout)))
     # The array is reversed as a whole: its last sentence comes first.
     theirs = Reference(reverse(train), order, 30).score(reverse(heldout)[::-1])
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10)
 
 
 def test_the_corpora_have_both_kinds_of_discounts() -> None:
-    replaced = [trigram.KneserNey(pack(draw(s, n, v)), 3, v, fallback=True).replaced for s, n, v in CORPORA]
+    replaced = [kneser_ney.KneserNey(pack(draw(s, n, v)), 3, v, fallback=True).replaced for s, n, v in CORPORA]
     assert [] in replaced
     assert [1, 2, 3] in replaced
 
 
 @pytest.mark.parametrize(("seed", "sentences", "size"), CORPORA)
 def test_probabilities_sum_to_one_in_every_context(seed: int, sentences: int, size: int) -> None:
-    model = trigram.KneserNey(pack(draw(seed, sentences, size)), 3, size, fallback=True)
+    model = kneser_ney.KneserNey(pack(draw(seed, sentences, size)), 3, size, fallback=True)
     words = np.arange(1, size, dtype=np.uint64)
     # Pairs of words, seen or not; (1, 0) is the start of a sentence alone.
     pairs = [(1, 0), *((0, v) for v in range(2, size)), *((u, v) for u in range(2, size) for v in range(2, size))]
@@ -164,28 +149,28 @@ LMPLZ_BACKWARD_SUM = -56.954766
 
 def test_lmplz_estimates_the_same() -> None:
     train, heldout = pack(draw(8, 300, 300)), pack(draw(108, 4, 300))
-    forward = trigram.KneserNey(train, 3, LMPLZ_SIZE)
+    forward = kneser_ney.KneserNey(train, 3, LMPLZ_SIZE)
     np.testing.assert_allclose([found[1:] for found in forward.discounts], LMPLZ_DISCOUNTS, atol=1e-5)
     np.testing.assert_allclose(np.log10(forward.score(heldout)), LMPLZ_LOG10, atol=1e-6)
-    backward = trigram.KneserNey(trigram.backward(train), 3, LMPLZ_SIZE)
-    assert np.log10(backward.score(trigram.backward(heldout))).sum() == pytest.approx(LMPLZ_BACKWARD_SUM, abs=1e-5)
+    backward = kneser_ney.KneserNey(kneser_ney.backward(train), 3, LMPLZ_SIZE)
+    assert np.log10(backward.score(kneser_ney.backward(heldout))).sum() == pytest.approx(LMPLZ_BACKWARD_SUM, abs=1e-5)
 
 
 @pytest.mark.parametrize(
     ("sentences", "message"),
     [
         ([[2, 3, 4]], "No Kneser–Ney discounts for unigrams: 4, 0, 0, 0 of them have the counts 1, 2, 3, 4"),
-        (draw(2, 500, 30), "No Kneser–Ney discounts for unigrams: .* replace them with --discount-fallback"),
+        (draw(2, 500, 30), "No Kneser–Ney discounts for unigrams: .* replace them with discount_fallback=true"),
     ],
 )
 def test_counts_without_discounts_are_refused(sentences: Sentences, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        trigram.KneserNey(pack(sentences), 3, 30)
+        kneser_ney.KneserNey(pack(sentences), 3, 30)
 
 
 def test_no_trigram_is_refused_even_with_the_fallback() -> None:
     with pytest.raises(DataError, match="No Kneser–Ney discounts for trigrams: 0, 0, 0, 0 of them"):
-        trigram.KneserNey(pack([[], []]), 3, 30, fallback=True)
+        kneser_ney.KneserNey(pack([[], []]), 3, 30, fallback=True)
 
 
 def write(folder: Path, size: int, **files: list[np.ndarray]) -> Path:
@@ -202,17 +187,12 @@ def perplexity(probabilities: list[float]) -> float:
     return math.exp(-sum(map(math.log, probabilities)) / len(probabilities))
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *map(str, arguments)], capture_output=True, text=True, check=False)
-
-
-def test_the_script_s_figures(tmp_path: Path) -> None:
+def test_the_figures_of_a_corpus(tmp_path: Path) -> None:
     """Rows from 200 on are unknown, training is in two files, and every figure is the reference's."""
     train, heldout, size = draw(8, 300, 300), draw(108, 100, 300), 200
     write(tmp_path, size, train=[pack(train[:90]), pack(train[90:])], heldout=[pack(heldout)])
-    result = run(tmp_path, "--json", tmp_path / "out.json", "--discount-fallback")
-    assert result.returncode == 0, result.stderr
-    found = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    found = trigram.measure(tmp_path, fallback=True)
+    shown = trigram.table(found)
 
     known, asked = ([[w if w < size else 2 for w in s] for s in sentences] for sentences in (train, heldout))
     words = [w for s in asked for w in s]
@@ -227,14 +207,7 @@ def test_the_script_s_figures(tmp_path: Path) -> None:
         backward = perplexity(Reference(reverse(known), order, size).score(reverse(asked)))
         both = math.exp((math.log(forward) + math.log(backward)) / 2)
         assert found["perplexity"][name] == pytest.approx({"forward": forward, "backward": backward, "both": both})
-        assert f"{name:<12}{forward:>12.3f}{backward:>12.3f}{both:>12.3f}" in result.stdout
-
-
-def test_a_mistake_is_one_line(tmp_path: Path) -> None:
-    result = run(write(tmp_path, 30, train=[pack([[2, 3]])], heldout=[pack([[3]])]))
-    assert result.returncode == 2
-    assert result.stderr.startswith("No Kneser–Ney discounts for unigrams")
-    assert result.stderr.count("\n") == 1
+        assert f"| {name} | {forward:.1f} | {backward:.1f} | {(forward + backward) / 2:.1f} |" in shown
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,75 @@
+"""FIGURES: how all pictures look, and how they are written. matplotlib is an extra; no display is needed."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elmo.analysis.analysis import Results
+from elmo.errors import ElmoError
+from elmo.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#0b0c0e"  # text and axes; the HTML report replaces it by the colour of its own text
+COLOURS = ("#3b76c4", "#d9822b", "#3a9a6b", "#b0486c", "#7a5cc0", "#8a8f2a", "#2f98a8", "#8c6d5a")
+STYLE: Any = {  # matplotlib's own names
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "elmo",  # names inside the file
+    "font.family": "sans-serif",
+    "font.size": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
+}
+
+
+def require_matplotlib() -> None:
+    """Refuse to begin without matplotlib: it draws the figures at the end of an analysis."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ElmoError("the figures of an analysis need matplotlib: pip install 'elmo-torch[plot]'") from None
+
+
+def new_figure(width: float = 7.0, height: float = 4.2) -> "Figure":
+    """Return an empty figure, with sizes in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def write_figure(draw: Callable[[Results], "Figure"], results: Results, path: Path) -> None:
+    """Draw a figure into PATH.png and PATH.svg; existing files are replaced."""
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        figure = draw(results)
+        with replacing(path.with_suffix(".png")) as temporary:
+            figure.savefig(temporary, format="png", dpi=150)
+        with replacing(path.with_suffix(".svg")) as temporary:  # without its date, the same figure is the same file
+            figure.savefig(temporary, format="svg", transparent=True, metadata={"Date": None})
+
+
+def bars(axes: "Axes", groups: list[str], series: dict[str, list[tuple[float, float]]]) -> None:
+    """Draw grouped bars: of each series one (mean, standard deviation) for every group."""
+    width = 0.8 / max(1, len(series))
+    for k, (name, values) in enumerate(series.items()):
+        places = [group + (k - (len(series) - 1) / 2) * width for group in range(len(groups))]
+        means, spreads = [mean for mean, _ in values], [sd for _, sd in values]
+        axes.bar(places, means, 0.92 * width, yerr=spreads, label=name, color=COLOURS[k % len(COLOURS)], ecolor=INK)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.grid(axis="x", visible=False)
+    shown = [mean for values in series.values() for mean, _ in values if mean == mean]
+    if shown and min(shown) > 0:
+        room = max(0.5, max(shown) - min(shown))
+        axes.set_ylim(max(0.0, min(shown) - 0.6 * room), max(shown) + 0.15 * room)
+
+
+def legend_above(axes: "Axes", columns: int = 3) -> None:
+    """Put the legend above the axes, where it hides nothing."""
+    axes.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=columns)

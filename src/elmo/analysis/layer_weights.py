@@ -1,0 +1,138 @@
+"""LEARNED WEIGHTS (paper, section 5.5, Figure 2): how much of each layer a task mixes, at its input and its output."""
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from elmo.analysis.analysis import Analysis, Results, Workspace
+from elmo.analysis.claims import FAILS, HOLDS, UNTESTED, Claim
+from elmo.analysis.figures import new_figure
+from elmo.analysis.sweep import Cell, Sweep, TaskSetup
+from elmo.analysis.tables import markdown
+from elmo.config import CheckedConfig, PositiveInt
+from elmo.packaged import DEFAULT
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PLACES = ("input", "output")
+
+
+@dataclass(frozen=True)
+class LayerWeightsConfig(CheckedConfig):
+    """The six tasks, with the recipes of the paper: ELMo where it put it, its λ for each task."""
+
+    model: str = DEFAULT
+    seeds: PositiveInt = 3
+    tasks: tuple[TaskSetup, ...] = (
+        TaskSetup("squad", "squad"),
+        TaskSetup("snli", "snli"),
+        TaskSetup("srl", "propbank-ewt"),
+        TaskSetup("coref", "ontogum"),
+        TaskSetup("ner", "conll2003", vectors="vectors/glove.6B.50d.tasks.txt"),
+        TaskSetup("sst", "sst"),
+    )
+
+
+def run(config: LayerWeightsConfig, workspace: Workspace) -> Results:
+    """Train every task; its mixes are those of the best epoch."""
+    cells = {setup.name: Cell(setup, {}) for setup in config.tasks}
+    found = Sweep(workspace, config.model, config.seeds).run(cells)
+    rows = []
+    for title, cell in found.items():
+        for place in PLACES:
+            mixes = [mix[place] for mix in cell["mixes"] if place in mix]
+            if mixes:
+                columns = zip(*(mix["weights"] for mix in mixes), strict=True)
+                rows.append(
+                    {
+                        "task": title,
+                        "place": place,
+                        "weights": [statistics.fmean(column) for column in columns],
+                        "gamma": statistics.fmean(mix["gamma"] for mix in mixes),
+                        "each": mixes,
+                    }
+                )
+    return {"rows": rows, "cells": found}
+
+
+def table(results: Results) -> str:
+    """One row per mix: the mean weight of every layer over the seeds, and γ."""
+    n_layers = len(results["rows"][0]["weights"])
+    rows = []
+    for row in results["rows"]:
+        largest = max(row["weights"])
+        weights = [f"**{value:.3f}**" if value == largest else f"{value:.3f}" for value in row["weights"]]
+        rows.append([row["task"], row["place"], *weights, f"{row['gamma']:.2f}"])
+    return markdown(["task", "mix at the", *(f"layer {layer}" for layer in range(n_layers)), "γ"], rows)
+
+
+def figure(results: Results) -> "Figure":
+    """The paper's picture: a square per task and layer, lined below 1/3 and dotted above 2/3; inputs, then outputs."""
+    parts = {place: [row for row in results["rows"] if row["place"] == place] for place in PLACES}
+    parts = {place: rows for place, rows in parts.items() if rows}
+    n_layers = len(results["rows"][0]["weights"])
+    drawn = new_figure(1.5 + 0.95 * len(results["rows"]), 0.8 * n_layers + 1.0)
+    panels = drawn.subplots(1, len(parts), squeeze=False, width_ratios=[len(rows) for rows in parts.values()])[0]
+    for axes, (place, rows) in zip(panels, parts.items(), strict=True):
+        grid = [[row["weights"][layer] for row in rows] for layer in range(n_layers)]
+        axes.pcolormesh(grid, vmin=0.0, vmax=1.0, cmap="Blues", edgecolors="#808080", linewidth=0.6)
+        for layer, values in enumerate(grid):
+            for column, value in enumerate(values):
+                hatch = "--" if value < 1 / 3 else ".." if value > 2 / 3 else None
+                if hatch:
+                    axes.fill_between(
+                        [column, column + 1],
+                        layer,
+                        layer + 1,
+                        facecolor="none",
+                        edgecolor="#80808060",
+                        hatch=hatch,
+                        lw=0,
+                    )
+                colour = "white" if value > 0.55 else "black"
+                axes.text(column + 0.5, layer + 0.5, f"{value:.2f}", ha="center", va="center", color=colour)
+        axes.set_xticks([column + 0.5 for column in range(len(rows))], [row["task"] for row in rows])
+        axes.set_yticks([layer + 0.5 for layer in range(n_layers)], [f"layer {layer}" for layer in range(n_layers)])
+        axes.set_title(f"{place} mix")
+        axes.grid(visible=False)
+    return drawn
+
+
+def claims(results: Results) -> list[Claim]:
+    """Input mixes favour the first LSTM layer; output mixes are nearly even."""
+    inputs = [row for row in results["rows"] if row["place"] == "input"]
+    outputs = [row for row in results["rows"] if row["place"] == "output"]
+    favour = [row for row in inputs if max(row["weights"]) == row["weights"][1]]
+    shown = ", ".join(f"{row['task']} {row['weights'][1]:.2f}" for row in inputs)
+    most = 2 * len(favour) > len(inputs)
+    first = Claim(
+        "At the input, tasks favour the first LSTM layer",
+        (HOLDS if most else FAILS) if inputs else UNTESTED,
+        f"it has the largest weight in {len(favour)} of {len(inputs)} tasks; its weight: {shown}",
+    )
+    ranges = {row["task"]: max(row["weights"]) - min(row["weights"]) for row in outputs}
+    both = {row["task"]: max(row["weights"]) - min(row["weights"]) for row in inputs if row["task"] in ranges}
+    second = Claim(
+        "At the output, the weights are nearly even, more so than at the input of the same tasks",
+        UNTESTED if not ranges else HOLDS if all(ranges[task] < both.get(task, 1.0) for task in ranges) else FAILS,
+        "; ".join(
+            f"{task}: largest − smallest {ranges[task]:.2f}, input {both.get(task, float('nan')):.2f}"
+            for task in ranges
+        )
+        or "no task has ELMo at its output",
+    )
+    return [first, second]
+
+
+ANALYSIS = Analysis(
+    "layer-weights",
+    "Learned layer weights",
+    "section 5.5, Figure 2",
+    "The softmax-normalised weights that each task learned for the layers of the biLM, at the best epoch.",
+    LayerWeightsConfig,
+    run,
+    table,
+    figure,
+    claims,
+)

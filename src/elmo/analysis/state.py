@@ -1,0 +1,157 @@
+"""THE STATE BEFORE A SENTENCE (beyond the paper): how far fresh, warm and carried vectors are apart, and on a task.
+
+`carried` reads the sentences one after another, in batches of one, as bilm-tf does; `carried, other order` reads them
+in reverse: its distance from `carried` shows how far the vectors of a sentence depend on what came before. Distances
+are ‖a − b‖ / ‖b‖ and 1 − cosine per token, means over tokens. On a task, the layers of all texts are computed with
+each state; the texts of a part follow each other as in the file.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from elmo.analysis.analysis import Analysis, Results, Workspace
+from elmo.analysis.claims import FAILS, HOLDS, Claim, standard_error
+from elmo.analysis.figures import COLOURS, new_figure
+from elmo.analysis.sweep import Cell, Sweep, TaskSetup
+from elmo.analysis.tables import NONE, markdown, mean_sd
+from elmo.analysis.vectors import Array
+from elmo.config import CheckedConfig, PositiveInt
+from elmo.embed.embedder import Embedder, load
+from elmo.errors import DataError
+from elmo.packaged import DEFAULT
+from elmo.text.reader import read_lines
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STATES = ("fresh", "warm", "carried")
+OTHER = "carried, other order"
+COMPARED = (("fresh", "carried"), ("warm", "carried"), (OTHER, "carried"), ("fresh", "warm"))
+SHOWN = 20  # tokens from the beginning of a sentence
+
+
+@dataclass(frozen=True)
+class StateConfig(CheckedConfig):
+    """500 sentences of running text, and a task whose sentences follow each other in documents."""
+
+    model: str = DEFAULT
+    text: str = "english-heldout/valid.txt"  # one sentence per line
+    sentences: PositiveInt = 500
+    seeds: PositiveInt = 3
+    tasks: tuple[TaskSetup, ...] = (TaskSetup("ner", "conll2003", vectors="vectors/glove.6B.50d.tasks.txt"),)
+
+
+def run(config: StateConfig, workspace: Workspace) -> Results:
+    """Measure the distances, then train the tasks with every state."""
+    path = workspace.find(config.text)
+    lines = [line for _, line in read_lines(path) if line.strip()][: config.sentences]
+    if not lines:
+        raise DataError(f"{path}: contains no sentence")
+    model = load(config.model)
+    vectors = {}
+    for number, state in enumerate((*STATES, OTHER)):
+        workspace.report("states", number, len(STATES) + 1)
+        vectors[state] = _vectors(model, lines, state)
+    cells = {
+        f"{setup.name}/{state}": Cell(setup, {"inputs": {"elmo": {"state": state}}})
+        for setup in config.tasks
+        for state in STATES
+    }
+    return {
+        "sentences": len(lines),
+        "tokens": sum(array.shape[1] for array in vectors["fresh"]),
+        "distances": {f"{a} – {b}": distances(vectors[a], vectors[b]) for a, b in COMPARED},
+        "tasks": [setup.name for setup in config.tasks],
+        "cells": Sweep(workspace, config.model, config.seeds).run(cells),
+    }
+
+
+def _vectors(model: Embedder, lines: list[str], state: str) -> list[Array]:
+    """Return the layers (L+1, tokens, 2D) of every sentence."""
+    if state not in ("carried", OTHER):
+        return list(model.embed(lines, state=state))
+    model.reset_state()
+    order = lines[::-1] if state == OTHER else lines
+    found = list(model.embed(order, state="carried", batch_size=1))
+    return found[::-1] if state == OTHER else found
+
+
+def distances(one: list[Array], other: list[Array]) -> Results:
+    """Return mean distances of every layer, and of the top layer by the place of the token in its sentence."""
+    pairs = list(zip(one, other, strict=True))
+    relative = [np.linalg.norm(a - b, axis=2) / np.linalg.norm(b, axis=2) for a, b in pairs]
+    cosine = [1 - (a * b).sum(axis=2) / np.linalg.norm(a, axis=2) / np.linalg.norm(b, axis=2) for a, b in pairs]
+    shown = min(SHOWN, max(found.shape[1] for found in relative))
+    long = [found[-1] for found in relative if found.shape[1] >= shown]
+    return {
+        "relative": np.concatenate(relative, axis=1).mean(axis=1).tolist(),
+        "cosine": np.concatenate(cosine, axis=1).mean(axis=1).tolist(),
+        "first": float(np.mean([found[-1, 0] for found in relative])),
+        "by place": np.mean([found[:shown] for found in long], axis=0).tolist(),
+    }
+
+
+def table(results: Results) -> str:
+    """Distances by layer; then the scores of the tasks."""
+    rows = []
+    for name, found in results["distances"].items():
+        layers = [f"{a:.4f} ({b:.4f})" for a, b in zip(found["relative"], found["cosine"], strict=True)]
+        tenth = f"{found['by place'][9]:.4f}" if len(found["by place"]) > 9 else NONE
+        rows.append([name, *layers, f"{found['first']:.4f}", tenth])
+    n_layers = len(next(iter(results["distances"].values()))["relative"])
+    header = ["relative (cosine) distance", *(f"layer {layer}" for layer in range(n_layers))]
+    text = markdown([*header, "top layer, first token", "tenth token"], rows)
+    if not results["tasks"]:
+        return text
+    rows = []
+    for title in results["tasks"]:
+        cells = [results["cells"][f"{title}/{state}"] for state in STATES]
+        test = [[value for value in cell["test"] if value is not None] for cell in cells]
+        rows.append([f"{title}, dev", *(mean_sd(cell["dev"]) for cell in cells)])
+        rows.append([f"{title}, test", *map(mean_sd, test)])
+    return f"{text}\n{markdown(['score', *STATES], rows)}"
+
+
+def figure(results: Results) -> "Figure":
+    """The distance at the top layer by the place of a token in its sentence."""
+    drawn = new_figure(6.5, 3.6)
+    axes = drawn.subplots()
+    for colour, (name, found) in zip(COLOURS, results["distances"].items(), strict=False):
+        axes.plot(range(1, len(found["by place"]) + 1), found["by place"], marker=".", color=colour, label=name)
+    axes.set_yscale("log")
+    axes.set_xlabel("token of the sentence")
+    axes.set_ylabel("relative distance, top layer")
+    axes.legend(fontsize="small")
+    return drawn
+
+
+def claims(results: Results) -> list[Claim]:
+    """What users feared: that the state changes the score of a task."""
+    found = []
+    for title in results["tasks"]:
+        fresh = results["cells"][f"{title}/fresh"]["dev"]
+        parts, same = [], True
+        for state in ("warm", "carried"):
+            other = results["cells"][f"{title}/{state}"]["dev"]
+            error = standard_error(other, fresh)
+            difference = float(np.mean(other) - np.mean(fresh))
+            parts.append(f"{state} − fresh {difference:+.2f}" + (f" ± {error:.2f}" if error is not None else ""))
+            same = same and error is not None and abs(difference) <= 2 * error
+        text = f"The state makes no difference to the score of {title}"
+        found.append(Claim(text, HOLDS if same else FAILS, ", ".join(parts)))
+    return found
+
+
+ANALYSIS = Analysis(
+    "state",
+    "State before a sentence",
+    "beyond the paper",
+    "Vectors and task scores when the LSTMs start from zeros, from one stored state, or where the last sentence ended.",
+    StateConfig,
+    run,
+    table,
+    figure,
+    claims,
+)

@@ -1,0 +1,71 @@
+"""`elmo analyse`: one of the paper's analyses ─▶ results, a table and a figure."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elmo.cli.arguments import ThreadsOption, use_threads
+from elmo.cli.progress import StageReport
+from elmo.cli.training import ConfigOption, SetOption
+
+DataOption = Annotated[
+    Path, typer.Option("--data", metavar="FOLDER", help="A folder of datasets, each in a folder of its own.")
+]
+JobsOption = Annotated[
+    int | None,
+    typer.Option(help="Number of training runs at once.  [default: one per core on a GPU, else 1]", min=1),
+]
+
+
+def analyse(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="layer-weighting, placement, neighbours, senses, pos, sample-efficiency, layer-weights, fine-tuning, "
+            "state, anisotropy, similarity or trigram."
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(help="The folder for results.json, table.md, figure.png and figure.svg.")],
+    data: DataOption = Path(),
+    config: ConfigOption = None,
+    set: SetOption = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Training runs that analyses share.  [default: runs in OUT]"),
+    ] = None,
+    jobs: JobsOption = None,
+    threads: ThreadsOption = None,
+) -> None:
+    """Run one of the paper's analyses.
+
+    The default config is the paper's protocol, with the packaged model: --set model=MODEL takes another one. The table,
+    with the paper's figures beside ours, is also printed. After Ctrl-C, run the same command again: training runs, and
+    other things that take long, are not computed again.
+
+    \b
+    Examples:
+      $ elmo analyse pos tags --data datasets --set data=treebank --set model=model --set epochs=2
+      $ elmo analyse neighbours play --data datasets --set corpus=text/train.txt --set vectors=none --set model=model
+    """
+    from elmo.analysis.from_paths import analyse as run
+    from elmo.analysis.record import TABLE
+
+    use_threads(threads)
+    with StageReport() as report:
+        record = run(
+            name,
+            data,
+            out,
+            config=config,
+            settings=set or [],
+            runs=runs,
+            jobs=jobs,
+            catch_signals=True,
+            progress=report.show,
+        )
+    if record is None:
+        print(f"elmo: {out}: interrupted. Run the same command again to continue", file=sys.stderr)
+        raise typer.Exit(130)
+    print((out / TABLE).read_text(encoding="utf-8"), end="")

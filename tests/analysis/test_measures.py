@@ -1,0 +1,152 @@
+"""Correlations, neighbours, most frequent tags, claims and updates, against brute force and by hand."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis import mini
+from elmo.analysis import anisotropy, pos, sample_efficiency, similarity, state
+from elmo.analysis.anisotropy import Tokens
+from elmo.analysis.claims import FAILS, HOLDS, UNTESTED, higher, together
+from elmo.analysis.sentences import read_pairs
+from elmo.analysis.tables import markdown, mean_sd
+from elmo.analysis.vectors import unit
+from elmo.errors import ConfigError, DataError
+from elmo.tasks.train_config import TrainConfig
+
+RNG = np.random.default_rng(3)
+
+
+def test_ranks_share_ties() -> None:
+    values = np.array([3.0, 1.0, 3.0, 2.0, 3.0])
+    assert similarity.ranks(values).tolist() == [4, 1, 4, 2, 4]
+    brute = [
+        1 + sum(other < one for other in values) + (sum(other == one for other in values) - 1) / 2 for one in values
+    ]
+    assert similarity.ranks(values).tolist() == brute
+
+
+def test_correlations_are_numpy_s() -> None:
+    x, y = RNG.normal(size=50), RNG.normal(size=50)
+    assert similarity.pearson(x, x**3 + y) == pytest.approx(np.corrcoef(x, x**3 + y)[0, 1])
+    assert similarity.pearson(similarity.ranks(x), similarity.ranks(np.exp(x))) == pytest.approx(1)
+    assert similarity.pearson(x, np.ones(50)) == 0.0
+
+
+def test_neighbours_are_those_of_brute_force() -> None:
+    vectors = unit(RNG.normal(size=(40, 5)).astype(np.float32))
+    tokens = Tokens(
+        [str(w) for w in RNG.choice(["a", "b", "c"], 40)],
+        [str(t) for t in RNG.choice(["X", "Y"], 40)],
+        [k // 4 for k in range(40)],
+    )
+    found = anisotropy.neighbours(vectors, tokens)
+    chosen, same_word, same_tag, others = Counter(), 0, 0, 0
+    for a in range(40):
+        cosines = [(float(vectors[a] @ vectors[b]), b) for b in range(40) if tokens.sentences[a] != tokens.sentences[b]]
+        for _, b in sorted(cosines, reverse=True)[:10]:
+            chosen[b] += 1
+            same_word += tokens.words[a] == tokens.words[b]
+            others += tokens.words[a] != tokens.words[b]
+            same_tag += tokens.words[a] != tokens.words[b] and tokens.tags[a] == tokens.tags[b]
+    assert found["same word"] == pytest.approx(same_word / 400)
+    assert found["same tag"] == pytest.approx(same_tag / others)
+    assert found["hub"] == pytest.approx(max(chosen.values()) / 10)
+
+
+def test_the_mean_cosine_of_all_pairs() -> None:
+    vectors = unit(RNG.normal(size=(5, 3)).astype(np.float32))
+    pairs = np.array([(a, b) for a in range(5) for b in range(5) if a != b])
+    total = np.square(vectors.sum(axis=0)).sum()  # of all 25 cosines, five of which are 1
+    assert anisotropy.mean_cosine(vectors, pairs) == pytest.approx((total - 5) / 20, abs=1e-6)
+
+
+def test_the_most_frequent_tag() -> None:
+    train = [(["the", "run", "run", "run"], ["DT", "NN", "VB", "VB"])]
+    assert pos.most_frequent(train, [(["the", "run", "cat", "the"], ["DT", "VB", "NN", "NN"])]) == 0.75
+
+
+def test_joined_and_unspoken_words_are_left_out(tmp_path: Path) -> None:
+    rows = ["# text", "1-2\tdon't\t_\t_\t_\t_", "1\tdo\t_\t_\tVB\t_", "2\tn't\t_\t_\tRB\t_", "2.1\tx\t_\t_\tY\t_", ""]
+    (tmp_path / "en-dev.conllu").write_text("\n".join([*rows, *rows[2:3]]))
+    assert pos.read(tmp_path, "dev") == [(["do", "n't"], ["VB", "RB"]), (["do"], ["VB"])]
+    (tmp_path / "en-dev.conllu").write_text("1 do\n")
+    with pytest.raises(DataError, match=r"en-dev\.conllu:1: '1 do'; expected the columns of CoNLL-U"):
+        pos.read(tmp_path, "dev")
+
+
+def test_pairs_are_read_and_refused(tmp_path: Path) -> None:
+    file = tmp_path / "sts-dev.csv"
+    file.write_text('a\tb\tc\t1\t4.5\tA "dog" ran.\tDogs run.\n')
+    pairs = read_pairs(file)
+    assert pairs.scores.tolist() == [4.5]
+    assert pairs.sentences == [["A", '"', "dog", '"', "ran", "."], ["Dogs", "run", "."]]
+    file.write_text("a\tb\n")
+    with pytest.raises(DataError, match=r"sts-dev\.csv:1: .* expected tabs between genre, file, year, id, score"):
+        read_pairs(file)
+
+
+def test_a_claim_needs_twice_the_standard_error() -> None:
+    # Variances 1 and 1 of three values each: the standard error is sqrt(2 / 3) = 0.816.
+    claim = higher("c", [12.0, 13.0, 14.0], [10.0, 11.0, 12.0], ("one", "other"))
+    assert claim.verdict == HOLDS
+    assert claim.evidence == "one 13.00, other 11.00: +2.00 ± 0.82"
+    close = higher("c", [11.5, 12.5, 13.5], [10.0, 11.0, 12.0], ("one", "other"))
+    assert close.verdict == FAILS
+    assert close.evidence == "one 12.50, other 11.00: +1.50 ± 0.82, too close to tell"
+    assert higher("c", [2.0], [1.0], ("one", "other")).verdict == HOLDS
+    missing = higher("c", [], [1.0], ("one", "other"))
+    assert (missing.verdict, missing.evidence) == (UNTESTED, "one was not measured")
+    assert together("t", [claim, missing]).verdict == HOLDS
+    assert together("t", [claim, close]).verdict == FAILS
+    assert together("t", [missing]).verdict == UNTESTED
+
+
+def test_updates_to_the_score_of_the_baseline() -> None:
+    without = {"dev": [50.0, 60.0], "best_epochs": [3, 5], "updates_per_epoch": 10}
+    curves = [[40.0, 55.0, 70.0], [10.0, 54.9, 54.8]]
+    found = sample_efficiency.updates_to_pass(without, {"curves": curves, "updates_per_epoch": 10})
+    assert found == {"goal": 55.0, "without ELMo": [30, 50], "with ELMo": [20, None]}
+
+
+def test_a_small_share_is_trained_for_more_epochs() -> None:
+    train = TrainConfig(epochs=8, patience=5)
+    assert sample_efficiency.longer(train, 1.0, 100) == {"epochs": 8, "patience": 5}
+    assert sample_efficiency.longer(train, 0.3, 100) == {"epochs": 27, "patience": 17}
+    assert sample_efficiency.longer(train, 0.001, 100) == {"epochs": 100, "patience": 63}
+    assert sample_efficiency.longer(TrainConfig(epochs=200, patience=None), 0.5, 100) == {"epochs": 200}
+
+
+def test_fractions_must_rise() -> None:
+    with pytest.raises(ConfigError, match="expected two or more different ones, in rising order"):
+        sample_efficiency.SampleEfficiencyConfig(fractions=(1.0, 0.1))
+
+
+def test_distances_of_states() -> None:
+    one = [RNG.normal(size=(3, 25, 4)).astype(np.float32), RNG.normal(size=(3, 2, 4)).astype(np.float32)]
+    other = [array + 0.1 for array in one]
+    found = state.distances(one, other)
+    layer = [
+        np.linalg.norm(a[1, t] - b[1, t]) / np.linalg.norm(b[1, t])
+        for a, b in zip(one, other, strict=True)
+        for t in range(a.shape[1])
+    ]
+    assert found["relative"][1] == pytest.approx(np.mean(layer), rel=1e-5)
+    assert found["first"] == pytest.approx(np.mean([0.2 / np.linalg.norm(b[2, 0]) for b in other]), rel=1e-4)
+    assert len(found["by place"]) == 20
+    assert found["by place"][9] == pytest.approx(0.2 / np.linalg.norm(other[0][2, 9]), rel=1e-4)
+
+
+def test_tables() -> None:
+    assert markdown(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |\n"
+    assert mean_sd([1.0, 3.0]) == "2.00 ± 1.41"
+    assert mean_sd([1.0]) == "1.00"
+    assert mean_sd([]) == "–"
+
+
+def test_the_state_of_an_analysis_is_in_its_workspace(tmp_path: Path) -> None:
+    place = mini.workspace(tmp_path)
+    with pytest.raises(DataError, match=r"nothing-here: not found; expected a dataset there\. Give the folder"):
+        place.find("nothing-here")
