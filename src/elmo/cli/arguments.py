@@ -7,8 +7,8 @@ import typer
 
 # What a model can be, in a help screen.
 MODEL = (
-    "A model folder, a zip file of one, an .hdf5 file with its options.json beside it, hf:OWNER/NAME on the Hugging "
-    "Face Hub, or the name of an installed or published model."
+    "A model folder, a zip or tar of one, an .hdf5 file or a TensorFlow checkpoint with its options.json beside it, "
+    "hf:OWNER/NAME on the Hugging Face Hub, or the name of an installed or published model."
 )
 
 ModelArgument = Annotated[str, typer.Argument(help=MODEL)]

@@ -42,14 +42,15 @@ def load(
     softmax: bool = False,
     cache_bytes: int = CACHE_BYTES,
 ) -> "Embedder":
-    """Load a model: a folder, a zip of one, an HDF5 with its options beside it, a hub id, a published or packaged name.
+    """Load a model: a folder, an archive, an HDF5 or a checkpoint, a hub id, an installed or a published name.
 
-    The default is the English model that comes with the package.
+    The default is the English model that comes with the package. Folders of ELMoForManyLangs and training runs of
+    bilm-tf are read as they are.
 
-    `options` is the path of an options.json that is not beside its HDF5 file. With `token_embeddings` and its
+    `options` is the path of an options.json that is not beside its weights. With `token_embeddings` and its
     `vocabulary`, words are looked up in that file instead of being read as characters. `softmax` also reads the softmax
-    of a model folder, which `score` and `substitutes` need. `precision="bfloat16"` is faster, and less exact, on GPUs
-    and on processors with instructions for it.
+    of a folder or a checkpoint, which `score` and `substitutes` need. `precision="bfloat16"` is faster, and less exact,
+    on GPUs and on processors with instructions for it.
     """
     where = device_named(device)
     read = source.read(

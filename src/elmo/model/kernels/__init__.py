@@ -18,6 +18,10 @@ from torch import Tensor
 
 from elmo.model.device import without_autocast
 
+# Values of the widest filter's window (its width times the size of a character's vector) up to which char_cnn_gpu is
+# used: a tile of larger windows may not fit into the shared memory of a GPU. bilm-tf's models have 112.
+MAX_WINDOW = 256
+
 Gradients = tuple[Tensor | None, ...]
 
 
