@@ -56,8 +56,9 @@ def _read(
             raise WeightsError(f"{path}: has its own {folder.CONFIG}; options= and token_embeddings= are for an .hdf5")
         model = folder.read(path, softmax)
         return Pretrained(model.bilm, words or model.vocabulary, model.warm_state, model.lexicon)
-    checkpoint = tf_checkpoint.find(path)
-    if checkpoint is not None and (softmax or not has_hdf5(path)):  # an .hdf5 has no softmax
+    # An .hdf5 has no softmax.
+    checkpoint = tf_checkpoint.find(path) if softmax or not has_hdf5(path) else None
+    if checkpoint is not None:
         if token_embeddings is not None:
             raise WeightsError(f"{path}: is a checkpoint of TensorFlow; token_embeddings= is for an .hdf5")
         return _read_checkpoint(checkpoint, options, words, softmax)
