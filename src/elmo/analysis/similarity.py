@@ -164,7 +164,7 @@ def claims(results: Results) -> list[Claim]:
     found = []
     if STATIC in similarity:
         plain = max(layers, key=lambda method: score(method, "as they are", "dev"))
-        changed = max(((m, name) for m in layers for name in names), key=lambda pair: score(*pair, "dev"))
+        changed = max(((m, name) for m in layers for name in names), key=lambda pair: score(pair[0], pair[1], "dev"))
         static = max(names, key=lambda name: score(STATIC, name, "dev"))
         pairs = [(score(plain, "as they are"), score(STATIC, "as they are")), (score(*changed), score(STATIC, static))]
         evidence = (
