@@ -197,5 +197,5 @@ ANALYSIS = Analysis(
     run,
     table,
     figure,
-    claims,
+    claims=claims,
 )

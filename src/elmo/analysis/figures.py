@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#0b0c0e"  # text and axes; the HTML report replaces it by the colour of its own text
+PAPER = "#fefefd"  # the background; transparent in the report
 COLOURS = ("#3b76c4", "#d9822b", "#3a9a6b", "#b0486c", "#7a5cc0", "#8a8f2a", "#2f98a8", "#8c6d5a")
 STYLE: Any = {  # matplotlib's own names
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "elmo",  # names inside the file
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), PAPER),
     "font.family": "sans-serif",
     "font.size": 10.5,
     "axes.spines.top": False,
@@ -52,7 +54,7 @@ def write_figure(draw: Callable[[Results], "Figure"], results: Results, path: Pa
         with replacing(path.with_suffix(".png")) as temporary:
             figure.savefig(temporary, format="png", dpi=150)
         with replacing(path.with_suffix(".svg")) as temporary:  # without its date, the same figure is the same file
-            figure.savefig(temporary, format="svg", transparent=True, metadata={"Date": None})
+            figure.savefig(temporary, format="svg", metadata={"Date": None})
 
 
 def bars(axes: "Axes", groups: list[str], series: dict[str, list[tuple[float, float]]]) -> None:

@@ -165,5 +165,5 @@ ANALYSIS = Analysis(
     run,
     table,
     figure,
-    claims,
+    claims=claims,
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 from elmo.analysis.analysis import Analysis
 from elmo.analysis.claims import FAILS, HOLDS, UNTESTED, Claim
-from elmo.analysis.figures import INK
+from elmo.analysis.figures import INK, PAPER
 from elmo.analysis.record import FIGURE
 from elmo.config import to_toml
 
@@ -132,7 +132,9 @@ def _inline(path: Path) -> str:
     width = re.search(r'\bwidth="([\d.]+)pt"', tag)
     assert width is not None
     tag = re.sub(r'\b(width|height)="[\d.]+pt" ?', "", tag)
-    return f'{tag} style="max-width: {1.2 * float(width[1]):.0f}pt"{end}{drawing}'.replace(INK, "currentColor")
+    return f'{tag} style="max-width: {1.2 * float(width[1]):.0f}pt"{end}{drawing}'.replace(INK, "currentColor").replace(
+        PAPER, "none"
+    )
 
 
 def to_html(markdown: str) -> str:

@@ -49,16 +49,22 @@ class SampleEfficiencyConfig(CheckedConfig):
             raise ConfigError(f"fractions is {self.fractions}; expected two or more different ones, in rising order")
 
 
-def run(config: SampleEfficiencyConfig, workspace: Workspace) -> Results:
-    """Train every task with every share of its examples, with and without ELMo."""
-    cells = {}
+def cells(config: SampleEfficiencyConfig, workspace: Workspace) -> dict[str, Cell]:
+    """Return every task with every share of its examples, with and without ELMo."""
+    found = {}
     for setup in config.tasks:
         base = base_config(setup, workspace)[1].train
         for share in config.fractions:
             train = {"train": {"train_fraction": share, **longer(base, share, config.max_epochs)}}
-            cells[f"{setup.name}/{WITH}/{share}"] = Cell(setup, train)
-            cells[f"{setup.name}/{WITHOUT}/{share}"] = Cell(setup, {**train, "inputs": {"elmo": {"placement": "none"}}})
-    found = Sweep(workspace, config.model, config.seeds).run(cells)
+            baseline = {**train, "inputs": {"elmo": {"placement": "none"}}}
+            for kind, changes in ((WITH, train), (WITHOUT, baseline)):
+                found[f"{setup.name}/{kind}/{share}"] = Cell(setup, changes, config.model, config.seeds)
+    return found
+
+
+def run(config: SampleEfficiencyConfig, workspace: Workspace) -> Results:
+    """Train them all, and count the updates to the score of the baseline."""
+    found = Sweep(workspace).run(cells(config, workspace))
     passed = {
         setup.name: updates_to_pass(
             found[f"{setup.name}/{WITHOUT}/{config.fractions[-1]}"],
@@ -192,5 +198,6 @@ ANALYSIS = Analysis(
     run,
     table,
     figure,
+    cells,
     claims,
 )
