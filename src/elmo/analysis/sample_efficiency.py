@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
-from elmo.analysis.claims import Claim, higher, together
+from elmo.analysis.claims import FAILS, Claim, higher, together
 from elmo.analysis.figures import COLOURS, new_figure
 from elmo.analysis.sweep import Cell, Sweep, TaskSetup, base_config
 from elmo.analysis.tables import NONE, markdown, mean_sd
@@ -182,7 +182,11 @@ def claims(results: Results) -> list[Claim]:
         passed = results["passed"][title]
         reached = [float(value) for value in passed[WITH] if value is not None]
         names = ("updates without ELMo", "with it, to the same score")
-        fewer.append(higher(title, [float(value) for value in passed[WITHOUT]], reached, names))
+        if len(reached) < len(passed[WITH]):
+            missed = f"{len(passed[WITH]) - len(reached)} of {len(passed[WITH])} runs with ELMo never reach the score"
+            fewer.append(Claim(title, FAILS, missed))
+        else:
+            fewer.append(higher(title, [float(value) for value in passed[WITHOUT]], reached, names))
     return [
         together("ELMo helps more when there are few examples", gains),
         together("With ELMo, fewer updates reach the best score without it", fewer),
