@@ -139,7 +139,7 @@ def table(results: Results) -> str:
                     f"layer {number}",
                     name,
                     first,
-                    f"{found['cosine']:.3f}",
+                    f"{round(found['cosine'], 3) + 0.0:.3f}",  # not -0.000
                     f"{100 * found['same tag']:.1f} %",
                     f"{100 * found['same word']:.1f} %",
                     f"{found['hub']:.0f}",
