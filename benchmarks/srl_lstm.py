@@ -8,6 +8,7 @@ where the highway LSTM has six, of each state four where that has five. The roun
 """
 
 import argparse
+import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -57,20 +58,25 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for name, value in (("rounds", 7), ("layers", 8), ("hidden", 300), ("input", 1224), ("batch", 80)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     given = parser.parse_args()
     torch.manual_seed(0)
     highway = HighwayLSTM(given.input, given.hidden, given.layers, dropout=0.1).to(given.device)
+    unrecorded = copy.deepcopy(highway)
+    unrecorded.recorded = False
     lstm = nn.LSTM(given.input, given.hidden, given.layers).to(given.device)
     threads = f", {torch.get_num_threads()} threads" if given.device == "cpu" else ""
     print(f"{given.device}{threads}: {given.layers} x {given.hidden}, batch {given.batch}, tokens/s, median")
-    for length in LENGTHS:
+    for length in given.lengths:
         x, packed, tokens = batch(length, given.batch, given.input, given.device)
-        both = {"highway": (highway, highway), "nn.LSTM": (lstm, plain(lstm))}
-        times: dict[str, list[float]] = {name: [] for name in both}
+        every = {"highway": (highway, highway), "nn.LSTM": (lstm, plain(lstm))}
+        if given.device != "cpu":
+            every["highway without graphs"] = (unrecorded, unrecorded)
+        times: dict[str, list[float]] = {name: [] for name in every}
         for number in range(given.rounds + 1):
-            for name, (model, run) in both.items():
+            for name, (model, run) in every.items():
                 taken = seconds(model, run, x, packed)
-                if number:  # the first compiles and allocates
+                if number:  # the first compiles, records and allocates
                     times[name].append(taken)
         medians = {name: tokens / statistics.median(some) for name, some in times.items()}
         shown = ", ".join(f"{name} {speed:,.0f}" for name, speed in medians.items())

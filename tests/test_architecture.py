@@ -25,9 +25,10 @@ ALLOWED = {
     "analysis": {
         "errors", "files", "config", "packaged", "training", "text", "model", "weights", "embed", "pretrain", "tasks",
     },
+    "integrations": {"errors", "files", "packaged", "text", "model", "weights", "embed"},
     "cli": {
         "errors", "messages", "packaged", "progress", "text", "model", "weights", "embed", "training", "pretrain",
-        "tasks", "analysis", "recipes",
+        "tasks", "analysis", "recipes", "integrations",
     },
     "__init__": {"errors", "model", "embed", "tasks"},
     "__main__": {"cli"},
@@ -76,9 +77,12 @@ def test_model_opens_no_files() -> None:
         assert "open(" not in source and "pathlib" not in source and "h5py" not in source, path
 
 
-def test_nothing_unpickles() -> None:
+def test_nothing_unpickles_but_the_restricted_reader_of_tensors() -> None:
     for path in PACKAGE.rglob("*.py"):
         source = path.read_text(encoding="utf-8")
+        if path.name == "many_langs.py":  # files that exist as pickles only; PyTorch reads tensors from them, no more
+            assert source.count("torch.load(") == source.count(", weights_only=True)") == 1
+            source = source.replace("torch.load(", "")
         assert "torch.load(" not in source and "import pickle" not in source and "pickle.load" not in source, path
 
 

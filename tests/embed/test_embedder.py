@@ -524,3 +524,17 @@ def test_training_the_bilm_makes_the_embedder_forget_what_it_computed_before() -
             list(trained.embed(sentences, state=state)), list(untouched.embed(sentences, state=state))
         )
     assert abs(next(trained.embed(sentences)) - before[0]).max() > 0.01
+
+
+def test_the_fingerprint_does_not_depend_on_the_order_of_sums() -> None:
+    """A sum of these values in floating point does: on another device, or with other vector instructions."""
+    model = embedder()
+    weight = model.bilm.lstms[0].weight_input
+    values = torch.from_numpy(10.0 ** np.random.default_rng(0).uniform(-20, 20, weight.shape)).float()
+    flipped = values.flip(0, 1, 2)
+    assert float(values.sum(dtype=torch.float64)) != float(flipped.sum(dtype=torch.float64))
+    found = set()
+    for changed in (values, flipped, values * (1 + 2**-23)):
+        weight.data = changed.contiguous()
+        found.add(model.fingerprint())
+    assert len(found) == 2

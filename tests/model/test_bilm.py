@@ -278,7 +278,7 @@ def test_without_boundaries_is_the_reference_s(read: Read) -> None:
 
 
 def test_characters_and_words_at_once_or_neither() -> None:
-    message = r"reads either characters \(char_cnn\) or words \(n_words\): give exactly one"
+    message = r"reads characters \(char_cnn\), words \(n_words\) or both \(many_langs\): give one"
     with pytest.raises(ConfigError, match=message):
         BiLMConfig(n_words=5)
     with pytest.raises(ConfigError, match=message):

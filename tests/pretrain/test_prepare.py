@@ -510,7 +510,7 @@ def test_a_full_disk_says_so_and_room_helps(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
-        with pytest.raises(DataError, match=rf"out\.part/{at}/.+: the disk is full; .* Make room first"):
+        with pytest.raises(DataError, match=rf"out\.part/{at}/.+: the disk is full; .* Free some space first"):
             prepare(text, tmp_path / "out", **PLAIN)
     assert not (tmp_path / "out").exists()
     prepare(text, tmp_path / "out", **PLAIN)

@@ -199,7 +199,7 @@ def test_a_variant_trains_saves_loads_and_resumes(name: str, text: Corpus, tmp_p
     first, last = tensors(tmp_path / "whole", 4), tensors(tmp_path / "whole", 6)
     for which, value in last.items():
         assert torch.isfinite(value).all(), which
-        assert value.dtype == torch.float32, which
+        assert value.dtype == torch.float32 or (which.endswith(".step") and value.dtype == torch.int64), which
     assert all(not torch.equal(first[which], last[which]) for which, _ in whole.bilm.named_parameters())
 
     # Interrupted between two checkpoints.

@@ -184,6 +184,23 @@ def test_blocks_that_are_computed_again_have_the_same_gradient(monkeypatch: pyte
     assert_close(array(gradients[0]), array(gradients[1]))
 
 
+def test_gradients_are_the_same_every_time_on_two_threads() -> None:
+    """Tokens and spans are read many times each; their gradients must be summed in a fixed order."""
+    ranker = small_model("both", hidden=40, feedforward=40, dropout=0.2).train()
+    long = document(*["[1 Anna] saw [2 [1 her] dog] and fed [2 it] ."] * 25)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    found = []
+    try:
+        for _ in range(2):
+            torch.manual_seed(1)
+            found.append(torch.autograd.grad(ranker.loss([long]), list(ranker.parameters())))
+    finally:
+        torch.set_num_threads(threads)
+    for gradients in found[1:]:
+        assert all(torch.equal(one, first) for one, first in zip(gradients, found[0], strict=True))
+
+
 def test_training_reads_a_random_piece_that_follows_from_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Any] = []
     ranker = small_model(max_sentences=2).train()

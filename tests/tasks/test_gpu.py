@@ -1,5 +1,6 @@
 """Tasks on a GPU: the layers stay there, a run resumes, and its model answers on a CPU as it did there."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -7,13 +8,16 @@ import pytest
 import torch
 
 from elmo.embed.embedder import Embedder
+from elmo.tasks.coref.model import SpanRanker
 from elmo.tasks.frozen import FrozenLayers
+from elmo.tasks.inputs import Inputs
 from elmo.tasks.ner.model import TASK
 from elmo.tasks.predict import load_task
 from elmo.tasks.train import TaskTraining
 from elmo.training.run import Run
 from embedders import fresh, pretrained
 from tasks import small_squad
+from tasks.small_coref import EIGHT, small_config
 from tasks.small_ner import recipe, splits, write_elmo, write_vectors
 
 pytestmark = [
@@ -74,3 +78,29 @@ def test_a_loss_over_windows_is_that_of_a_cpu_and_waits_for_nothing(
         assert losses[0] == pytest.approx(losses[1], abs=1e-5)
         found[device] = losses[0]
     assert found["cuda"] == pytest.approx(found["cpu"], abs=1e-4)
+
+
+def test_coreference_has_the_same_loss_and_answers_as_on_a_cpu_and_waits_once() -> None:
+    """The GPU is waited for once: its scores of all spans are pruned on the CPU."""
+    torch.manual_seed(0)
+    losses, found = [], []
+    config = small_config("both", spans_per_token=2.0)
+    weights = None
+    for device in ("cpu", "cuda"):
+        frozen = FrozenLayers(Embedder(pretrained(), device=device), (text for one in EIGHT for text in one.texts))
+        ranker = SpanRanker(config, Inputs(config.inputs, frozen=frozen), ["news", "talk"]).to(device)
+        weights = ranker.state_dict() if weights is None else weights
+        ranker.load_state_dict(weights)
+        ranker.loss(EIGHT)  # kernels are loaded
+        with warnings.catch_warnings(record=True) as waits:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            loss = ranker.loss(EIGHT[:1])
+            torch.cuda.set_sync_debug_mode("default")
+        assert len(waits) == (1 if device == "cuda" else 0), [str(one.message) for one in waits]
+        loss.backward()
+        losses.append(loss.item())
+        with torch.no_grad():
+            found.append(ranker.eval().answers(EIGHT))
+    assert abs(losses[0] - losses[1]) < 1e-3 * abs(losses[0])
+    assert found[0] == found[1]

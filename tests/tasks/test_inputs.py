@@ -11,7 +11,7 @@ from elmo.errors import ConfigError
 from elmo.model.elmo import Elmo
 from elmo.model.scalar_mix import ScalarMix
 from elmo.tasks.frozen import FrozenLayers
-from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig
+from elmo.tasks.inputs import CharacterEncoder, CharactersConfig, ElmoConfig, Inputs, InputsConfig
 from elmo.text.characters import sentence_ids
 from embedders import embedder, fresh
 from numpy_reference import scalar_mix
@@ -125,6 +125,18 @@ def test_characters_see_their_own_word_only() -> None:
             np.testing.assert_allclose(vector, np.maximum(np.max(places, axis=0), 0), atol=1e-6)
     alone = made([("bc",)]).vectors
     assert torch.allclose(alone[0, 0], torch.from_numpy(x[1, 0]), atol=1e-6)
+
+
+def test_filters_of_several_widths_are_those_of_each_width_side_by_side() -> None:
+    torch.manual_seed(0)
+    several = CharacterEncoder(CharactersConfig(dim=4, filters=5, width=2, n_widths=3, max_characters=12))
+    texts = [("a", "Straße", "internationalisation"), ("bc",)]
+    found = several(texts)
+    assert found.shape == (2, 3, 15) and several.config.output_dim == 15
+    for number, convolution in enumerate([several.convolution, *several.wider]):
+        one = CharacterEncoder(CharactersConfig(dim=4, filters=5, width=2 + number, max_characters=12))
+        one.embedding, one.convolution = several.embedding, convolution  # type: ignore[assignment]
+        assert torch.equal(found[..., 5 * number : 5 * number + 5], one(texts))
 
 
 def test_a_word_shorter_than_the_filters_is_read() -> None:

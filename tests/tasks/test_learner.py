@@ -75,7 +75,8 @@ def test_an_independent_part_is_clipped_by_itself(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Line, "independent", ("own",))
     learner = Learner(Line(), TrainConfig(optimizer="adadelta", learning_rate=1.0, rho=0.95, clip_norm=1.0))
     steps(learner, 0, 1)
-    squares = [learner.tensors()[f"optimizer.{number}.square_avg"].tolist() for number in (0, 1)]
+    tensors = learner.tensors()
+    squares = [tensors[f"optimizer.{name}.square_avg"].tolist() for name in ("own", "inputs.bilm.weight")]
     assert squares[0] == pytest.approx([0.05 * 1 / 5, 0.05 * 4 / 5], rel=1e-4)
     assert squares[1] == pytest.approx([0.05 * 9 / 25, 0.05 * 16 / 25], rel=1e-4)
 

@@ -41,9 +41,7 @@ def test_it_is_trained_scored_and_used(data: Path, tmp_path: Path, monkeypatch: 
         "tokens": [word for word, _ in LINES],
         "tags": [tag for _, tag in LINES],
     }
-    assert_refused(
-        elmo("predict", model, "-"), "pos: no such task; expected squad, snli, srl, "
-    )
+    assert_refused(elmo("predict", model, "-"), "pos: no such task; expected squad, snli, srl, ")
 
 
 def test_a_folder_without_a_task(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from elmo.tasks import folder, word_vectors
 from elmo.tasks.batches import answers
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import Inputs, InputVectors
+from elmo.tasks.layers.highway_lstm_kernel import Reading
 from elmo.tasks.learner import Learner
 from elmo.tasks.predict import load_task
 from elmo.tasks.srl import conll, data
@@ -156,7 +157,8 @@ def test_the_scores_of_a_proposition_alone(placement: str, files: Path) -> None:
         mark = torch.tensor([int(place in (example.predicates or ())) for place in range(len(example.tokens))])
         tokens = torch.cat([x.vectors[0], model.is_predicate.weight[mark]], dim=1)
         for layer in model.encoder.layers:
-            tokens = layer.forward_reference(tokens, [1] * len(tokens), None)
+            reading = Reading.of([1] * len(tokens), tokens.device)
+            tokens = layer.forward_reference(tokens, reading, torch.ones(1, 7))
         h = model.inputs.at_output(tokens[None], x.layers)[0]
         return (h @ model.scores.weight.T + model.scores.bias).detach().numpy()
 

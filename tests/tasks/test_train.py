@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.tasks import folder
+from elmo.tasks.learner import Learner
 from elmo.tasks.ner.model import TASK
 from elmo.tasks.train import TaskTraining
 from elmo.training.run import Run
@@ -204,6 +205,18 @@ def test_the_learning_rate_is_halved_after_an_epoch_without_a_better_score(
     Scripted(monkeypatch, 1.0, 0.5, 2.0, 2.0, 1.0, 0.0)
     train(files, tmp_path, "train.epochs=5", "train.schedule=halve", "train.learning_rate=0.08")
     assert [line["learning_rate"] for line in log(tmp_path)] == [0.08, 0.08, 0.04, 0.04, 0.02]
+
+
+def test_the_learning_rate_decays_every_few_steps(files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """24 sentences in batches of 5 are 5 steps per epoch; a resumed run continues with the rate of its step."""
+    rates: list[float] = []
+    set_rate = Learner.set_learning_rate
+    monkeypatch.setattr(Learner, "set_learning_rate", lambda self, rate: (rates.append(rate), set_rate(self, rate))[1])
+    changes = ["train.schedule=decay", "train.learning_rate=0.08", "train.decay=0.5", "train.decay_steps=3"]
+    train(files, tmp_path, *changes, "train.epochs=1")
+    train(files, tmp_path, *changes, "train.epochs=2", resume=True)
+    assert rates == pytest.approx([0.08 / 2 ** (step // 3) for step in range(10)])
+    assert [line["learning_rate"] for line in log(tmp_path)] == pytest.approx([0.04, 0.01])
 
 
 def test_a_trained_bilm_has_a_learning_rate_of_its_own(files: Path, tmp_path: Path) -> None:

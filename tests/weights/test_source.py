@@ -341,7 +341,7 @@ def test_a_table_of_words(tmp_path: Path) -> None:
     Vocabulary(WORDS).write(tmp_path / "table" / "vocabulary.txt")  # beside the table
     assert source.read(weights, token_embeddings=table).vocabulary is not None
     Vocabulary([*WORDS, "dog"]).write(tmp_path / "words.txt")
-    message = r"table\.hdf5: 'embedding' has 5 rows, the vocabulary 6 words"
+    message = r"table\.hdf5: has rows for 5 words, the vocabulary 6 words"
     with pytest.raises(WeightsError, match=message):
         source.read(weights, token_embeddings=table, vocabulary=tmp_path / "words.txt")
 

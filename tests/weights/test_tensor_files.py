@@ -173,7 +173,7 @@ def test_a_tensor_that_is_in_another_shard_than_the_index_says(sharded: Path) ->
 def test_values_that_no_model_has(tmp_path: Path, value: float) -> None:
     path = tmp_path / "model.safetensors"
     save_file({**TENSORS, "c": TENSORS["c"].index_fill(0, torch.tensor([500]), value)}, path)
-    assert_refused(path, f"{path}: 'c' holds NaN or infinity; the weights are damaged")
+    assert_refused(path, f"{path}: 'c' contains NaN or infinity; the weights are damaged")
 
 
 # A model in int8
@@ -211,6 +211,17 @@ def test_a_folder_in_int8_is_what_the_formula_gives(tmp_path: Path, n_words: int
         assert (np.abs(ours - exact) <= 0.5001 * step).all(), name
         rounded += 1
     assert rounded >= 6
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux says what is mapped into memory")
+def test_no_file_in_int8_stays_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for its few tensors in float32: loading needs the weights in float32 and one shard, no more."""
+    monkeypatch.setattr(folder, "MAX_SHARD_BYTES", 40_000)
+    folder.write(Pretrained(a_model()), tmp_path / "int8", torch.int8)
+    assert len(shards(tmp_path / "int8" / "model.safetensors")) > 2
+    bilm = folder.read(tmp_path / "int8", softmax=True).bilm
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+    assert bilm.n_parameters() > 0  # still there
 
 
 def test_int8_of_int8_is_the_same(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from elmo.cli.check import check
 from elmo.cli.convert import convert
 from elmo.cli.embed import embed
 from elmo.cli.evaluate import evaluate
+from elmo.cli.export import export
 from elmo.cli.finetune import finetune
 from elmo.cli.help import Command
 from elmo.cli.info import info
@@ -35,7 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    embed, info, convert, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict, check,
+    embed, info, convert, export, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict, check,
     analyse, reproduce,
 ):  # fmt: skip
     app.command(cls=Command)(command)

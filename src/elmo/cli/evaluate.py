@@ -17,7 +17,7 @@ TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of yo
 
 def evaluate(
     model: Annotated[
-        str, typer.Argument(help="The folder of a trained task: RUN/model; with --predictions the name of a task.")
+        str, typer.Argument(help="The folder of a trained task, RUN/model, or its name; with --predictions, a task.")
     ],
     data: Annotated[
         Path, typer.Argument(help="A folder with the task's data files; with --predictions a file of gold answers.")
@@ -59,5 +59,6 @@ def evaluate(
     if as_json:
         print(json.dumps(scores))
         return
+    width = max(16, *(len(name) + 2 for name in scores))
     for name, value in scores.items():
-        print(f"{name:<16}{value:>8.2f}")
+        print(f"{name:<{width}}{value:>8.2f}")

@@ -10,6 +10,7 @@ from elmo.packaged import DEFAULT
 
 if TYPE_CHECKING:
     from elmo.model.bilm import BiLMConfig
+    from elmo.model.char_cnn import CharCNNConfig
 
 
 def info(
@@ -67,9 +68,15 @@ def _list_installed() -> None:
 
 
 def _encoder(config: "BiLMConfig") -> list[str]:
-    cnn = config.char_cnn
-    if cnn is None:
-        return [f"a table of {config.n_words:,} words"]
+    many, cnn = config.many_langs, config.char_cnn
+    if many is not None:
+        table = [] if many.n_words is None else [f"a table of {many.n_words:,} words of {many.word_dim}"]
+        alphabet = [] if many.char_cnn is None else [f"an alphabet of {many.char_cnn.n_characters:,} code points"]
+        return table + alphabet + ([] if many.char_cnn is None else _characters(many.char_cnn))
+    return [f"a table of {config.n_words:,} words"] if cnn is None else _characters(cnn)
+
+
+def _characters(cnn: "CharCNNConfig") -> list[str]:
     return [
         f"{cnn.max_characters_per_token} characters of {cnn.embedding_dim}",
         f"filters {' '.join(f'{width}:{count}' for width, count in cnn.filters)} ({cnn.n_filters})",

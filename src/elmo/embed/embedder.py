@@ -83,8 +83,9 @@ class Embedder:
         self.name = name
         self.config = model.bilm.config
         self.vocabulary = model.vocabulary
+        self._lexicon = model.lexicon
         self._cache_bytes = cache_bytes
-        self._encoder = WordEncoder(model.bilm, model.vocabulary)
+        self._encoder = WordEncoder(model.bilm, model.vocabulary, model.lexicon)
         # Public, for code that needs more than `embed` gives, such as `embed_file`.
         self.runner = Runner(model.bilm, self._encoder, cache_bytes, model.warm_state)
         self.runner.carried = carried
@@ -99,7 +100,7 @@ class Embedder:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy needs, also in another process: no locks, no cache."""
-        model = Pretrained(self.bilm, self.vocabulary, self.runner.warm_state())
+        model = Pretrained(self.bilm, self.vocabulary, self.runner.warm_state(), self._lexicon)
         return {"model": model, "cache_bytes": self._cache_bytes, "name": self.name, "carried": self.runner.carried}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -262,7 +263,8 @@ class Embedder:
 
         `torch.float16` halves the size of a float32 model. `torch.int8` makes it a quarter, in files of at most 48 MB.
         """
-        model = self
+        stored = self
         if dtype is not None and dtype != self.bilm.weight.dtype:
-            model = Embedder(Pretrained(folder.rounded(self.bilm, dtype), self.vocabulary))
-        folder.write(Pretrained(self.bilm, self.vocabulary, model.warm_state()), Path(path).expanduser(), dtype)
+            stored = Embedder(Pretrained(folder.rounded(self.bilm, dtype), self.vocabulary, lexicon=self._lexicon))
+        model = Pretrained(self.bilm, self.vocabulary, stored.warm_state(), self._lexicon)
+        folder.write(model, Path(path).expanduser(), dtype)

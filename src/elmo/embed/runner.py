@@ -52,7 +52,7 @@ class Runner:
         self.bilm = bilm
         # A word table needs no cache.
         width = 4 * bilm.config.lstm.projection_dim
-        self.words = WordCache(encoder, cache_bytes // width if bilm.config.char_cnn is not None else 0)
+        self.words = WordCache(encoder, cache_bytes // width if bilm.config.n_words is None else 0)
         self.carried: State | None = None
         self._carrying = Lock()
         self._changing = Lock()

@@ -10,6 +10,7 @@ from itertools import islice
 from threading import Lock
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from elmo.model.bilm import BiLM
 from elmo.model.device import without_autocast
 from elmo.text import batches, characters
 from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
+from elmo.text.lexicon import Lexicon
 from elmo.text.vocabulary import Vocabulary
 
 WORDS_AT_ONCE = 1024  # words per batch of the token encoder
@@ -28,11 +30,12 @@ def with_boundaries(sentence: Sequence[str]) -> list[str]:
 
 
 class WordEncoder:
-    """Encodes words with a biLM's token encoder: by their characters, or by their row in the word table."""
+    """Encodes words with a biLM's token encoder: by their characters, or by their row in the word table, or by both."""
 
-    def __init__(self, bilm: BiLM, vocabulary: Vocabulary | None = None) -> None:
+    def __init__(self, bilm: BiLM, vocabulary: Vocabulary | None = None, lexicon: Lexicon | None = None) -> None:
         self.bilm = bilm
         self.vocabulary = vocabulary
+        self.lexicon = lexicon
 
     @torch.inference_mode()
     def __call__(self, words: Sequence[str]) -> Tensor:
@@ -41,23 +44,31 @@ class WordEncoder:
         if not words:
             return weight.new_empty(0, config.lstm.projection_dim)
         with without_autocast(weight):
-            if config.char_cnn is None:
+            if config.n_words is not None:
                 assert self.vocabulary is not None
                 rows = torch.from_numpy(self.vocabulary.ids(words)).to(weight.device)
                 vectors: Tensor = self.bilm.token_encoder(rows)
                 return vectors
-            length = config.char_cnn.max_characters_per_token
             parts = [
-                self.bilm.token_encoder(torch.from_numpy(characters.word_ids(some, length)).to(weight.device))
+                self.bilm.token_encoder(torch.from_numpy(self._word_ids(some)).to(weight.device))
                 for some in batches.consecutive(words, WORDS_AT_ONCE)
             ]
             return torch.cat(parts)
+
+    def _word_ids(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
+        cnn = self.bilm.config.char_cnn
+        if cnn is not None:
+            return characters.word_ids(words, cnn.max_characters_per_token)
+        assert self.lexicon is not None
+        return self.lexicon.ids(words)
 
     def ids(self, sentences: Sequence[Sequence[str]]) -> Tensor:
         """Return the input of `BiLM`, with boundaries: character ids (B, T, C), or word ids (B, T)."""
         cnn = self.bilm.config.char_cnn
         if cnn is not None:
             ids = characters.sentence_ids(sentences, cnn.max_characters_per_token)
+        elif self.lexicon is not None:
+            ids = self.lexicon.sentence_ids(sentences)
         else:
             assert self.vocabulary is not None
             ids = np.zeros((len(sentences), max(map(len, sentences), default=0) + 2), dtype=np.int64)

@@ -17,6 +17,7 @@ from elmo.model.checks import check_integer
 from elmo.model.device import without_autocast
 from elmo.model.layers import Layers
 from elmo.model.lstm import LSTMConfig, ProjectedLSTM, State
+from elmo.model.many_langs_encoder import ManyLangsConfig, ManyLangsEncoder
 from elmo.model.packing import Packing
 from elmo.model.softmax import Softmax, log_probabilities
 
@@ -34,10 +35,11 @@ class BiLMConfig:
     n_softmax: int | None = None  # V of the softmax, for a model that has one
     bidirectional: bool = True
     share_embedding_softmax: bool = False  # use the word table as the softmax's weight
+    many_langs: ManyLangsConfig | None = None  # the encoder of ELMoForManyLangs, instead of the other two
 
     def __post_init__(self) -> None:
-        if (self.char_cnn is None) == (self.n_words is None):
-            raise ConfigError("a biLM reads either characters (char_cnn) or words (n_words): give exactly one")
+        if sum(encoder is not None for encoder in (self.char_cnn, self.n_words, self.many_langs)) != 1:
+            raise ConfigError("a biLM reads characters (char_cnn), words (n_words) or both (many_langs): give one")
         for name in ("n_words", "n_softmax"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name))
@@ -60,6 +62,15 @@ class BiLMConfig:
     def n_layers(self) -> int:
         """Number of layers that a task can mix: the token layer and the LSTM layers."""
         return self.lstm.n_layers + 1
+
+    @property
+    def last_ids(self) -> tuple[int, ...]:
+        """The highest id in each column of a token's ids; a token of a word table has one id."""
+        if self.many_langs is not None:
+            return self.many_langs.last_ids
+        if self.char_cnn is not None:
+            return (self.char_cnn.n_characters,) * self.char_cnn.max_characters_per_token
+        return (self.n_words or 0,)
 
     @property
     def directions(self) -> int:
@@ -106,9 +117,7 @@ class BiLM(nn.Module):
         self.config = config
         self.trained = False  # by an `Elmo`: then another, frozen `Elmo` must not freeze it
         dim = config.lstm.projection_dim
-        self.token_encoder = (
-            CharCNN(config.char_cnn, dim) if config.char_cnn is not None else WordTable(config.n_words or 0, dim)
-        )
+        self.token_encoder = _token_encoder(config)
         self.lstms = nn.ModuleList(
             ProjectedLSTM(dim, config.lstm, config.directions) for _ in range(config.lstm.n_layers)
         )
@@ -133,6 +142,12 @@ class BiLM(nn.Module):
         first = self.lstms[0]
         assert isinstance(first, ProjectedLSTM)
         return first.weight_input
+
+    @property
+    def word_table(self) -> nn.Parameter:
+        """The table of a model that reads words, (V+1, D)."""
+        assert isinstance(self.token_encoder, WordTable)
+        return self.token_encoder.embedding
 
     def freeze(self) -> None:
         """Turn off the gradients of all parameters, unless an `Elmo` trains this biLM."""
@@ -201,7 +216,7 @@ class BiLM(nn.Module):
         """Return the softmax's weight, (V, D): its own, or the word table's."""
         assert self.softmax is not None
         if self.softmax.weight is None:
-            return self.token_encoder.embedding[1:]
+            return self.word_table[1:]
         return self.softmax.weight
 
     def log_probabilities(self, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -212,20 +227,21 @@ class BiLM(nn.Module):
 
     def n_parameters(self) -> int:
         """Count the parameters, without the softmax and the row for "no token"."""
-        rows = self.token_encoder.embedding
         total = sum(p.numel() for name, p in self.named_parameters() if not name.startswith("softmax."))
-        return total - rows.shape[1]
+        tables = (p for name, p in self.token_encoder.named_parameters() if name.endswith("embedding"))
+        return total - sum(table.shape[1] for table in tables)
 
     def _index(self, rows: npt.NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(rows).to(self.weight.device)
 
     def _checked(self, ids: Tensor) -> Tensor:
         """Return the ids as int64; raise a DataError if this model cannot read them."""
-        cnn = self.config.char_cnn
-        what = "word ids" if cnn is None else "character ids"
+        last = self.config.last_ids
+        of_words = self.config.n_words is not None
+        what = "word ids" if of_words else "character ids" if self.config.many_langs is None else "ids"
         if not isinstance(ids, Tensor):
             raise DataError(f"ids are a {type(ids).__name__}; expected a tensor of {what}, as Embedder.ids gives it")
-        width = () if cnn is None else (cnn.max_characters_per_token,)
+        width = () if of_words else (len(last),)
         if ids.dim() != 2 + len(width) or tuple(ids.shape[2:]) != width:
             expected = ", ".join(["B", "T", *map(str, width)])
             raise DataError(
@@ -233,9 +249,17 @@ class BiLM(nn.Module):
             )
         if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
             raise DataError(f"ids are of type {ids.dtype}; expected {what} as integers, e.g. torch.int64")
-        last = len(self.token_encoder.embedding) - 1
         if ids.numel():
             low, high = torch.stack(torch.aminmax(ids)).tolist()
-            if low < 0 or high > last:
-                raise DataError(f"ids are from {low} to {high}; expected {what} from 0 (no token) to {last}")
+            if low < 0 or high > max(last):
+                raise DataError(f"ids are from {low} to {high}; expected {what} from 0 (no token) to {max(last)}")
+            if high > min(last) and bool((ids > torch.tensor(last, device=ids.device)).any()):
+                raise DataError(f"ids of characters are above {min(last)}; expected {what} as Embedder.ids gives them")
         return ids.long()
+
+
+def _token_encoder(config: BiLMConfig) -> CharCNN | WordTable | ManyLangsEncoder:
+    dim = config.lstm.projection_dim
+    if config.many_langs is not None:
+        return ManyLangsEncoder(config.many_langs, dim)
+    return CharCNN(config.char_cnn, dim) if config.char_cnn is not None else WordTable(config.n_words or 0, dim)

@@ -92,11 +92,12 @@ class Highway(nn.Module):
 
 
 class CharCNN(nn.Module):
-    """The token encoder: computes the vector of a word from its characters."""
+    """The token encoder: computes the vector of a word from its characters. `padding_id` is that of the alphabet."""
 
-    def __init__(self, config: CharCNNConfig, dim: int) -> None:
+    def __init__(self, config: CharCNNConfig, dim: int, padding_id: int = PADDING_ID) -> None:
         super().__init__()
         self.config = config
+        self.padding_id = padding_id
         self.reference = False  # convolve with PyTorch operations instead of a kernel
         n_filters, embedding_dim = config.n_filters, config.embedding_dim
         self.embedding = nn.Parameter(torch.empty(config.n_characters + 1, embedding_dim))  # row 0: no token
@@ -147,8 +148,8 @@ class CharCNN(nn.Module):
             from elmo.model.kernels.char_cnn_gpu import convolve_gpu
 
             relu = self.config.activation == "relu"
-            return convolve_gpu(ids, PADDING_ID, self.embedding, [*self.filters], [*self.biases], relu)
-        lengths = (ids != PADDING_ID).sum(dim=1)
+            return convolve_gpu(ids, self.padding_id, self.embedding, [*self.filters], [*self.biases], relu)
+        lengths = (ids != self.padding_id).sum(dim=1)
         order = torch.argsort(lengths)
         groups = []
         for group in torch.split(order, GROUP if ids.device.type == "cpu" else max(len(order) // 4, GROUP)):

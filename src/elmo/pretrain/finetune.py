@@ -51,6 +51,8 @@ def finetune(
 
     `facts` are added to the record of the run.
     """
+    if model.bilm.config.many_langs is not None:
+        raise WeightsError("a model of ELMoForManyLangs cannot be trained further: its words are not read as bytes")
     if not corpus.heldout:
         raise DataError(f"{corpus.folder}: nothing is held out; prepare it with --heldout to measure the improvement")
     first = out / SOFTMAX

@@ -83,7 +83,7 @@ def losses(bilm: BiLM, batch: Batch, state: State, dropout: float, tables: Table
         if bilm.softmax.weight is not None:
             weight = tables.take(bilm.softmax.weight, batch.predicted, predicted=True)
         else:
-            weight = tables.take(bilm.token_encoder.embedding, batch.predicted + 1, predicted=True)
+            weight = tables.take(bilm.word_table, batch.predicted + 1, predicted=True)
         bias = tables.take(bilm.softmax.bias, batch.predicted, predicted=True)
         drawn = zip(hidden, batch.targets, batch.negatives, batch.log_q, strict=True)
         each = [sampled_softmax(*one, weight, bias, bilm.reference) for one in drawn]

@@ -167,6 +167,11 @@ class Inputs(nn.Module):
             of = frozen.embedder.config if frozen is not None else bilm.config if bilm is not None else None
             if of is None:
                 raise ConfigError(f"inputs.elmo.placement is {elmo.placement!r}, but there is no biLM")
+            if bilm is not None and of.char_cnn is None:
+                raise ConfigError(
+                    "inputs.elmo.trainable is true, but this biLM does not read characters as bilm-tf does; set it to "
+                    "false"
+                )
             self._n_layers, self.elmo_dim = of.n_layers, of.output_dim
             if elmo.at_input:
                 self.mix_input = self.new_mix()

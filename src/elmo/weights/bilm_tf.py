@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import h5py
 import numpy as np
@@ -36,18 +36,15 @@ def read(options: Path, weights: Path, embedding: Path | None = None) -> BiLM:
     config = read_options(options)
     with _File(weights) as file:
         if embedding is None and config.char_cnn is not None:
-            rows = file.rows("char_embed")
-            if rows not in (261, 262):  # some were trained with n_characters = 262; their last row was never used
-                raise WeightsError(f"{weights}: 'char_embed' has {rows} rows; expected 261 (256 bytes and 5 marks)")
-            config = replace(config, char_cnn=replace(config.char_cnn, n_characters=rows))
-            tensors = dict(_tensors(file, config))
+            config = replace(config, char_cnn=replace(config.char_cnn, n_characters=character_rows(file)))
+            tensors = dict(model_tensors(file, config))
             file.refuse_unread(("CNN", "RNN"))
         else:
             with _File(embedding or weights) as table:
                 rows = table.rows("embedding")
                 config = BiLMConfig(config.lstm, None, n_words=rows, bidirectional=config.bidirectional)
                 words = table.array("embedding", rows, config.lstm.projection_dim, because="options.json lstm")
-            tensors = {"token_encoder.embedding": _with_empty_row(words), **dict(_lstm_tensors(file, config))}
+            tensors = {"token_encoder.embedding": with_empty_row(words), **dict(lstm_tensors(file, config))}
             file.refuse_unread(("RNN",))
     with torch.device("meta"):
         bilm = BiLM(config)
@@ -57,6 +54,11 @@ def read(options: Path, weights: Path, embedding: Path | None = None) -> BiLM:
 
 def write(bilm: BiLM, options: Path, weights: Path) -> None:
     """Write both files, which bilm-tf, AllenNLP and simple_elmo can load. They cannot store a softmax."""
+    if bilm.config.many_langs is not None:
+        raise WeightsError(
+            f"{weights}: the published format has no place for the words and characters of ELMoForManyLangs; give the "
+            "name of a folder"
+        )
     tensors = {name: tensor.detach().float().cpu().numpy() for name, tensor in bilm.state_dict().items()}
     with replacing(weights) as path, new_hdf5(path) as file:
         for name, array in _arrays(bilm.config, tensors):
@@ -114,6 +116,26 @@ def read_options(path: Path) -> BiLMConfig:
         raise WeightsError(f"{path}: {what}; expected the options.json of a biLM, with 'lstm' and 'char_cnn'") from None
 
 
+class Arrays(Protocol):
+    """Named arrays of a file, checked as they are read."""
+
+    path: Path
+
+    def rows(self, name: str) -> int:
+        """Return the number of rows of a matrix."""
+
+    def array(self, name: str, *shape: int, because: str = "options.json") -> npt.NDArray[np.float32]:
+        """Read an array of this shape; `because` says what requires it."""
+
+
+def character_rows(file: Arrays) -> int:
+    """Return the number of characters, without "no token"."""
+    rows = file.rows("char_embed")
+    if rows not in (261, 262):  # some were trained with n_characters = 262; their last row was never used
+        raise WeightsError(f"{file.path}: 'char_embed' has {rows} rows; expected 261 (256 bytes and 5 marks)")
+    return rows
+
+
 def options_of(config: BiLMConfig) -> dict[str, Any]:
     """Return the options.json of a prediction file."""
     lstm, cnn = config.lstm, config.char_cnn
@@ -144,12 +166,12 @@ def options_of(config: BiLMConfig) -> dict[str, Any]:
     return options
 
 
-def _tensors(file: "_File", config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
-    """Yield our parameters, converted from the file's datasets."""
+def model_tensors(file: Arrays, config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
+    """Yield our parameters, converted from the arrays of a file, for a model that reads characters."""
     cnn, dim = config.char_cnn, config.lstm.projection_dim
     assert cnn is not None
     n_filters = cnn.n_filters
-    yield "token_encoder.embedding", _with_empty_row(file.array("char_embed", cnn.n_characters, cnn.embedding_dim))
+    yield "token_encoder.embedding", with_empty_row(file.array("char_embed", cnn.n_characters, cnn.embedding_dim))
     for k, (width, count) in enumerate(cnn.filters):
         because = f"options.json filters[{k}]"
         weight = file.array(f"CNN/W_cnn_{k}", 1, width, cnn.embedding_dim, count, because=because)
@@ -163,14 +185,15 @@ def _tensors(file: "_File", config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
     if n_filters != dim:
         yield "token_encoder.projection", torch.from_numpy(file.array("CNN_proj/W_proj", n_filters, dim))
         yield "token_encoder.projection_bias", torch.from_numpy(file.array("CNN_proj/b_proj", dim))
-    yield from _lstm_tensors(file, config)
+    yield from lstm_tensors(file, config)
 
 
-def _lstm_tensors(file: "_File", config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
+def lstm_tensors(file: Arrays, config: BiLMConfig) -> Iterator[tuple[str, Tensor]]:
+    """Yield the parameters of the LSTMs."""
     dim, cell = config.lstm.projection_dim, config.lstm.dim
     because = "options.json lstm"
     for layer in range(config.lstm.n_layers):
-        cells = [_cell(direction, layer) for direction in range(config.directions)]
+        cells = [cell_name(direction, layer) for direction in range(config.directions)]
         gates = [file.array(f"{name}/W_0", 2 * dim, 4 * cell, because=because) for name in cells]
         biases = [file.array(f"{name}/B", 4 * cell, because=because) for name in cells]
         weight = torch.from_numpy(_permuted(np.stack(gates), TO_OURS))  # (2, 2D, 4H)
@@ -183,7 +206,7 @@ def _lstm_tensors(file: "_File", config: BiLMConfig) -> Iterator[tuple[str, Tens
 
 
 def _arrays(config: BiLMConfig, ours: Mapping[str, npt.NDArray[np.float32]]) -> Iterator[tuple[str, Any]]:
-    """Yield the file's datasets, converted from our parameters: the inverse of `_tensors`."""
+    """Yield the file's datasets, converted from our parameters: the inverse of `model_tensors`."""
     cnn = config.char_cnn
     encoder = "token_encoder"
     yield ("char_embed" if cnn is not None else "embedding"), ours[f"{encoder}.embedding"][1:]
@@ -205,7 +228,7 @@ def _arrays(config: BiLMConfig, ours: Mapping[str, npt.NDArray[np.float32]]) -> 
             yield "CNN_proj/b_proj", ours[f"{encoder}.projection_bias"]
     for layer in range(config.lstm.n_layers):
         for direction in range(config.directions):
-            name = _cell(direction, layer)
+            name = cell_name(direction, layer)
             parts = [ours[f"lstms.{layer}.{part}"][direction] for part in ("weight_input", "weight_hidden")]
             yield f"{name}/W_0", _permuted(np.concatenate(parts), TO_THEIRS)
             yield f"{name}/B", _permuted(ours[f"lstms.{layer}.bias"][direction], TO_THEIRS)
@@ -213,7 +236,8 @@ def _arrays(config: BiLMConfig, ours: Mapping[str, npt.NDArray[np.float32]]) -> 
                 yield f"{name}/W_P_0", ours[f"lstms.{layer}.weight_projection"][direction]
 
 
-def _cell(direction: int, layer: int) -> str:
+def cell_name(direction: int, layer: int) -> str:
+    """Return the name of the group of an LSTM's arrays."""
     return f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
 
 
@@ -223,7 +247,8 @@ def _permuted(array: npt.NDArray[np.float32], order: tuple[int, ...]) -> npt.NDA
     return np.concatenate([gates[k] for k in order], axis=-1)
 
 
-def _with_empty_row(array: npt.NDArray[np.float32]) -> Tensor:
+def with_empty_row(array: npt.NDArray[np.float32]) -> Tensor:
+    """Put the row of "no token" before the rows of a table."""
     return torch.from_numpy(np.concatenate([np.zeros_like(array[:1]), array]))
 
 

@@ -5,6 +5,7 @@
                               (model.safetensors.index.json)
     vocabulary.txt            the words of the softmax or of the word table
     warm_state.safetensors    the LSTM state at the start of every sentence with `state="warm"`
+    word.dic, char.dic        the words and characters of a model from ELMoForManyLangs
 """
 
 import dataclasses
@@ -21,6 +22,7 @@ from elmo.errors import ConfigError, WeightsError
 from elmo.files import new_folder, refuse_existing
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.lstm import State
+from elmo.text.lexicon import Lexicon
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights.int8 import SCALE, dequantize, quantize
 from elmo.weights.json_file import read_json
@@ -41,6 +43,7 @@ class Pretrained:
     bilm: BiLM
     vocabulary: Vocabulary | None = None
     warm_state: State | None = None
+    lexicon: Lexicon | None = None  # of a model from ELMoForManyLangs
 
 
 def read(folder: Path, softmax: bool = False) -> Pretrained:
@@ -65,7 +68,7 @@ def read(folder: Path, softmax: bool = False) -> Pretrained:
         leading = (lstm.n_layers, config.directions, 1)
         shapes = {"h": (*leading, lstm.projection_dim), "c": (*leading, lstm.dim)}
         state = State(**read_tensors(warm, shapes, CONFIG))
-    return Pretrained(bilm.eval(), vocabulary, state)
+    return Pretrained(bilm.eval(), vocabulary, state, _lexicon(folder, config))
 
 
 def write(model: Pretrained, folder: Path, dtype: torch.dtype | None = None) -> None:
@@ -82,9 +85,22 @@ def fill(folder: Path, model: Pretrained, dtype: torch.dtype | None = None) -> N
     write_tensors(folder / WEIGHTS, stored(model.bilm, dtype), MAX_SHARD_BYTES if dtype == torch.int8 else None)
     if model.vocabulary is not None:
         model.vocabulary.write(folder / VOCABULARY)
+    if model.lexicon is not None:
+        model.lexicon.write(folder)
     if model.warm_state is not None:
         state = {name: tensor.float().cpu().contiguous() for name, tensor in model.warm_state._asdict().items()}
         write_tensors(folder / WARM_STATE, state)
+
+
+def _lexicon(folder: Path, config: BiLMConfig) -> Lexicon | None:
+    """Read the words and characters of a model from ELMoForManyLangs."""
+    many = config.many_langs
+    if many is None:
+        return None
+    n_characters = many.char_cnn.n_characters if many.char_cnn is not None else None
+    return Lexicon.read(
+        folder, n_words=many.n_words, n_characters=n_characters, max_characters=many.max_characters_per_token
+    )
 
 
 def stored(bilm: BiLM, dtype: torch.dtype | None = None) -> dict[str, Tensor]:

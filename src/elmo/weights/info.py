@@ -5,7 +5,7 @@ from pathlib import Path
 
 from elmo.model.bilm import BiLMConfig
 from elmo.packaged import DEFAULT
-from elmo.weights import archive, bilm_tf, folder, source
+from elmo.weights import archive, bilm_tf, folder, many_langs, source, tf_checkpoint
 from elmo.weights.tensor_files import stored_dtypes
 
 
@@ -31,6 +31,8 @@ def model_info(model: str | Path = DEFAULT) -> ModelInfo:
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     if path.suffix in (".hdf5", ".h5"):
         files.append(source.options_beside(path))
+    elif not path.is_dir() and (checkpoint := tf_checkpoint.find(path)) is not None:
+        files = [*sorted(checkpoint.parent.glob(f"{checkpoint.name}.*")), source.options_beside(checkpoint)]
     return ModelInfo(
         name=str(model),
         config=read.bilm.config,
@@ -43,6 +45,8 @@ def model_info(model: str | Path = DEFAULT) -> ModelInfo:
 
 
 def _dtypes(place: Path) -> list[str]:
+    if many_langs.is_folder(place) or (tf_checkpoint.find(place) is not None and not source.has_hdf5(place)):
+        return ["float32"]
     if (place / folder.CONFIG).is_file():
         return stored_dtypes(place / folder.WEIGHTS)
     return bilm_tf.stored_dtypes(source.published_weights(place))

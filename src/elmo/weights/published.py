@@ -16,7 +16,7 @@ from elmo.weights.download import DownloadProgress, cache_folder, download, offl
 
 # Files of a model folder. No *.bin, *.pt or *.ckpt: a pickle can run code when it is read.
 HUB_FILES = [
-    *("config.json", "*.safetensors", "*.safetensors.index.json", "vocabulary.txt", "options.json", "*.hdf5"),
+    *("config.json", "*.safetensors", "*.safetensors.index.json", "vocabulary.txt", "*.dic", "options.json", "*.hdf5"),
     "README.md",
 ]
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)

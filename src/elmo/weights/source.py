@@ -10,7 +10,7 @@ from pathlib import Path
 
 from elmo.errors import WeightsError
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights import archive, bilm_tf, folder, installed, published
+from elmo.weights import archive, bilm_tf, folder, installed, many_langs, published, tf_checkpoint
 from elmo.weights.folder import Pretrained
 
 log = logging.getLogger("elmo")
@@ -44,17 +44,36 @@ def _read(
     path: Path, options: Path | None, vocabulary: Path | None, token_embeddings: Path | None, softmax: bool
 ) -> Pretrained:
     words = Vocabulary.read(vocabulary) if vocabulary is not None else None
+    if many_langs.is_folder(path):
+        if any(name is not None for name in (options, vocabulary, token_embeddings)):
+            raise WeightsError(f"{path}: is a folder of ELMoForManyLangs, which has its own options and words")
+        return many_langs.read(path)
     if path.is_dir() and (path / folder.CONFIG).exists():
         if options is not None or token_embeddings is not None:
             raise WeightsError(f"{path}: has its own {folder.CONFIG}; options= and token_embeddings= are for an .hdf5")
         model = folder.read(path, softmax)
-        return Pretrained(model.bilm, words or model.vocabulary, model.warm_state)
+        return Pretrained(model.bilm, words or model.vocabulary, model.warm_state, model.lexicon)
+    checkpoint = tf_checkpoint.find(path)
+    if checkpoint is not None and (softmax or not has_hdf5(path)):  # an .hdf5 has no softmax
+        if token_embeddings is not None:
+            raise WeightsError(f"{path}: is a checkpoint of TensorFlow; token_embeddings= is for an .hdf5")
+        return _read_checkpoint(checkpoint, options, words, softmax)
     weights = published_weights(path)
     _refuse_pickle(weights)
     bilm = bilm_tf.read(options or options_beside(weights), weights, token_embeddings)
     if bilm.config.n_words is not None:
         words = _words_of(words, bilm.config.n_words, token_embeddings or weights)
     return Pretrained(bilm, words)
+
+
+def _read_checkpoint(prefix: Path, options: Path | None, words: Vocabulary | None, softmax: bool) -> Pretrained:
+    """Read a checkpoint of bilm-tf, whose vocabulary is often elsewhere."""
+    bilm = tf_checkpoint.read(prefix, options or options_beside(prefix), softmax)
+    size = bilm.config.n_words if bilm.config.n_words is not None else bilm.config.n_softmax
+    if size is not None and words is None and bilm.config.n_words is None and _words_beside(prefix) is None:
+        log.warning("%s: no %s beside it; without it the softmax cannot be used", prefix, folder.VOCABULARY)
+        return Pretrained(bilm)
+    return Pretrained(bilm, words if size is None else _words_of(words, size, prefix))
 
 
 def locate(source: str | Path) -> Path:
@@ -68,6 +87,8 @@ def locate(source: str | Path) -> Path:
         return published.fetch_hub(*_hub_id(name))
     if _exists(path):
         _refuse_run(path)
+        return path
+    if tf_checkpoint.find(path) is not None:  # the name of a checkpoint is that of its files, without an ending
         return path
     if name in published.PUBLISHED:
         return published.fetch(name)[1]
@@ -124,6 +145,11 @@ def options_beside(weights: Path) -> Path:
     raise WeightsError(f"{weights}: no options beside it; looked for {' and '.join(path.name for path in names)}")
 
 
+def has_hdf5(path: Path) -> bool:
+    """Whether a folder has a file in the published format."""
+    return path.is_dir() and any([*path.glob("*.hdf5"), *path.glob("*.h5")])
+
+
 def published_weights(path: Path) -> Path:
     """Return the HDF5 file of a model in the published format: the path itself, or the file in this folder."""
     if not path.is_dir():
@@ -147,10 +173,19 @@ def _refuse_pickle(path: Path) -> None:
 
 def _words_of(words: Vocabulary | None, n_words: int, where: Path) -> Vocabulary:
     if words is None:
-        beside = where.with_name(folder.VOCABULARY)
-        if not beside.exists():
+        beside = _words_beside(where)
+        if beside is None:
             raise WeightsError(f"{where}: this model reads word ids; give the file of its words with vocabulary=")
         words = Vocabulary.read(beside)
     if len(words) != n_words:
-        raise WeightsError(f"{where}: 'embedding' has {n_words} rows, the vocabulary {len(words)} words")
+        raise WeightsError(f"{where}: has rows for {n_words} words, the vocabulary {len(words)} words")
     return words
+
+
+def _words_beside(weights: Path) -> Path | None:
+    """Find the vocabulary beside a weights file: our name, or the only file of a name like `vocab-2016-09-10.txt`."""
+    named = weights.with_name(folder.VOCABULARY)
+    if named.exists():
+        return named
+    found = sorted(weights.parent.glob("vocab*.txt*"))
+    return found[0] if len(found) == 1 else None

@@ -108,7 +108,8 @@ def write_predictions(file: IO[str], examples: Sequence[Example], answers: Seque
 
 
 def _key(document: Document) -> str:
-    return f"({document.name}); part {document.part or '0'}"
+    part = document.part.lstrip("0")  # the same with and without leading zeros
+    return f"({document.name}); part {part or '0'}"
 
 
 def parse(item: Any) -> Document:

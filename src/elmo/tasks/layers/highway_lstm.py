@@ -15,7 +15,9 @@ dropout: units dropped for the whole sequence, from what the next step and the n
 import torch
 from torch import Tensor, nn
 
+from elmo.model.kernels import triton_computes
 from elmo.tasks.layers.encoder import Packed
+from elmo.tasks.layers.highway_lstm_graph import RecordedLayers
 from elmo.tasks.layers.highway_lstm_kernel import Reading, highway_lstm
 
 
@@ -25,29 +27,48 @@ class HighwayLSTM(nn.Module):
     def __init__(self, input_dim: int, hidden: int, n_layers: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.output_dim = hidden
+        self.dropout = dropout
+        self.reference = False  # compute with `forward_reference` of the layers instead of a kernel
+        self.recorded = True  # in training on a GPU, replay CUDA graphs instead of launching every step
         dims = [input_dim] + (n_layers - 1) * [hidden]
         self.layers = nn.ModuleList(
-            HighwayLSTMLayer(dim, hidden, backwards=number % 2 == 1, dropout=dropout) for number, dim in enumerate(dims)
+            HighwayLSTMLayer(dim, hidden, backwards=number % 2 == 1) for number, dim in enumerate(dims)
         )
+        self._recordings = RecordedLayers()
 
     def forward(self, x: Tensor, packed: Packed) -> Tensor:
         """Encode every token in the context of its sequence; zeros where there is no token."""
         tokens = x.flatten(0, 1).index_select(0, packed.places)  # (N, I)
         reading = Reading.of(packed.active.tolist(), x.device)
-        for layer in self.layers:
-            tokens = layer(tokens, reading)
+        tokens = self._layers_of(tokens, reading, self._dropout_masks(reading.rows[0]))
         padded = tokens.new_zeros(x.shape[0] * x.shape[1], self.output_dim).index_copy(0, packed.places, tokens)
         return padded.view(*x.shape[:2], self.output_dim)
+
+    def _layers_of(self, tokens: Tensor, reading: Reading, masks: Tensor) -> Tensor:
+        """Run all layers over packed tokens: (N, I) ─▶ (N, H)."""
+        record = self.recorded and not self.reference and self.training and torch.is_grad_enabled()
+        if record and triton_computes(tokens):
+            outputs = self._recordings(tokens, reading, masks, list(self.parameters()))
+            if outputs is not None:
+                return outputs
+        for layer, mask in zip(self.layers, masks, strict=True):
+            assert isinstance(layer, HighwayLSTMLayer)
+            run = layer.forward_reference if self.reference else layer
+            tokens = run(tokens, reading, mask)
+        return tokens
+
+    def _dropout_masks(self, batch: int) -> Tensor:
+        """Draw the units to keep, (L, B, H), of each layer and sequence, longest first; ones outside of training."""
+        ones = next(self.parameters()).new_ones(len(self.layers), batch, self.output_dim)
+        return nn.functional.dropout(ones, self.dropout, self.training)
 
 
 class HighwayLSTMLayer(nn.Module):
     """One layer. The blocks of its matrices are in the order i, f, o, r, j, k; the last has no recurrent part."""
 
-    def __init__(self, input_dim: int, hidden: int, *, backwards: bool = False, dropout: float = 0.0) -> None:
+    def __init__(self, input_dim: int, hidden: int, *, backwards: bool = False) -> None:
         super().__init__()
         self.backwards = backwards
-        self.dropout = dropout
-        self.reference = False  # compute with `forward_reference` instead of a kernel
         self.weight_input = nn.Parameter(torch.empty(input_dim, 6 * hidden))
         self.weight_hidden = nn.Parameter(torch.empty(hidden, 5 * hidden))
         self.bias = nn.Parameter(torch.zeros(6 * hidden))
@@ -56,17 +77,15 @@ class HighwayLSTMLayer(nn.Module):
                 block.copy_(nn.init.orthogonal_(torch.empty_like(block)))
         self.bias.data[hidden : 2 * hidden] = 1.0  # of the forget gate: remember at first
 
-    def forward(self, x: Tensor, reading: Reading) -> Tensor:
-        """Compute the outputs of packed tokens: (N, I) ─▶ (N, H)."""
-        mask = self._dropout_mask(reading.rows[0])
-        if self.reference:
-            return self.forward_reference(x, reading.rows, mask)
+    def forward(self, x: Tensor, reading: Reading, mask: Tensor) -> Tensor:
+        """Compute the outputs of packed tokens, with a dropout mask (B, H): (N, I) ─▶ (N, H)."""
         return highway_lstm(
             x, self.weight_input, self.weight_hidden, self.bias, mask, reading=reading, backwards=self.backwards
         )
 
-    def forward_reference(self, x: Tensor, rows: list[int], mask: Tensor | None) -> Tensor:
+    def forward_reference(self, x: Tensor, reading: Reading, mask: Tensor) -> Tensor:
         """Compute the same as `forward`, readably. The kernels give the same numbers faster."""
+        rows = reading.rows
         size = self.weight_hidden.shape[0]
         h = c = x.new_zeros(rows[0], size)
         steps = (x @ self.weight_input + self.bias).split_with_sizes(rows)  # T tensors of (rows[t], 6H)
@@ -77,15 +96,7 @@ class HighwayLSTMLayer(nn.Module):
             gates = gates + h[:active] @ self.weight_hidden
             i, f, o, r = torch.sigmoid(gates[:, : 4 * size]).chunk(4, dim=1)
             cell = f * c[:active] + i * torch.tanh(gates[:, 4 * size :])
-            output = r * o * torch.tanh(cell) + (1 - r) * k
-            if mask is not None:
-                output = mask[:active] * output
+            output = mask[:active] * (r * o * torch.tanh(cell) + (1 - r) * k)
             outputs[t] = output
             h, c = (torch.cat([new, old[active:]]) for new, old in ((output, h), (cell, c)))
         return torch.cat([outputs[t] for t in range(len(rows))])
-
-    def _dropout_mask(self, batch: int) -> Tensor | None:
-        """Draw the units to keep, (B, H), one row for each sequence, longest first; None outside of training."""
-        if not self.training or not self.dropout:
-            return None
-        return nn.functional.dropout(self.weight_hidden.new_ones(batch, self.weight_hidden.shape[0]), self.dropout)

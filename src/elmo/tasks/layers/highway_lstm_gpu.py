@@ -1,14 +1,14 @@
 """A step of `HighwayLSTM` on a GPU: the recurrent product and everything after it in one Triton kernel.
 
-A program computes 16 sequences × 32 units. It reads 32 columns of each of U's five blocks, 190 KB of the L2 cache for
-300 units: some 2 µs, in 50 programs at once for a batch of 80. So 8 layers of 30 steps are 240 launches forwards and
-240 backwards, of about 4 µs each.
+A program computes 16 sequences × 32 units. It reads 32 columns of each of U's five blocks: for 300 units, 190 KB from
+the L2 cache. At 100 GB/s per processor these are 2 µs, by 50 programs at once for a batch of 80. A step is one launch,
+and in training `highway_lstm_graph` replays all of them as one. The alternatives:
 
-- A product of its own (cuBLAS) for every step would double the launches, which is what a step from Python waits for.
-- One launch per layer, in which a program keeps 16 sequences and loops over their steps, would have to read all of U in
-  each step, 1.8 MB through one of its processor's 100 GB/s: 18 µs per step, on five of 132 processors.
-- Sharing U between programs that wait for each other would be faster still, but several such kernels side by side (one
-  for each seed that is trained) can wait for each other forever.
+- A product by cuBLAS in every step would double the launches.
+- One launch per layer, in which a program keeps 16 sequences and loops over their steps, has to read all of U in each
+  step: 1.8 MB at 100 GB/s, 18 µs, on five processors of 132.
+- Programs that share U, and wait for each other after each step, would be faster still. But kernels that wait can block
+  each other forever when several seeds are trained side by side.
 
 Float32 products are sums of three TF32 products (`tf32x3`), which are as exact as float32's own to a few units.
 """
@@ -17,20 +17,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from elmo.tasks.layers.highway_lstm_kernel import Step
+from elmo.tasks.layers.highway_lstm_kernel import Steps
 
-ROWS, UNITS, DEPTH = 16, 32, 64  # sequences and units per program; terms of a product that are added at once
-_STEP = ["start", "active", "before", "known", "after", "continued"]  # change at every step: one kernel for all values
+ROWS, UNITS = 16, 32  # sequences and units per program
+DEPTH, BACKWARD_DEPTH = 64, 128  # terms of a product that are added at once
 
 
 def forward_step(
-    gates: Tensor, cells: Tensor, outputs: Tensor, weight: Tensor, mask: Tensor | None, step: Step
+    gates: Tensor, cells: Tensor, outputs: Tensor, weight: Tensor, mask: Tensor, steps: Steps, number: int
 ) -> None:
     """Activate the gates of a step, and compute its cells and outputs."""
     size = cells.shape[1]
-    _forward[triton.cdiv(step.active, ROWS), triton.cdiv(size, UNITS)](
-        gates, cells, outputs, weight, cells if mask is None else mask, *step,
-        size, mask is not None, ROWS, UNITS, DEPTH,
+    _forward[triton.cdiv(steps.each[number].active, ROWS), triton.cdiv(size, UNITS)](
+        gates, cells, outputs, weight, mask, steps.table, number,
+        size, ROWS, UNITS, DEPTH,
     )  # fmt: skip
 
 
@@ -40,16 +40,15 @@ def backward_step(
     d_outputs: Tensor,
     d_cell: Tensor,
     weight: Tensor,
-    mask: Tensor | None,
-    step: Step,
-    after: Step | None,
+    mask: Tensor,
+    steps: Steps,
+    number: int,
 ) -> None:
-    """Replace the gates of a step by their gradients; `after` is the step that was read next."""
+    """Replace the gates of a step by their gradients."""
     size = cells.shape[1]
-    following, continued = (0, 0) if after is None else (after.start, after.known)
-    _backward[triton.cdiv(step.active, ROWS), triton.cdiv(size, UNITS)](
-        gates, cells, d_outputs, d_cell, weight, cells if mask is None else mask, *step, following, continued,
-        size, mask is not None, ROWS, UNITS, DEPTH,
+    _backward[triton.cdiv(steps.each[number].active, ROWS), triton.cdiv(size, UNITS)](
+        gates, cells, d_outputs, d_cell, weight, mask, steps.table, number,
+        size, ROWS, UNITS, BACKWARD_DEPTH,
     )  # fmt: skip
 
 
@@ -64,12 +63,21 @@ def _add_product(total, left, weight, column, inside, SIZE: tl.constexpr):
     return tl.dot(left, tl.load(weight + column * SIZE, mask=inside, other=0.0), total, input_precision="tf32x3")
 
 
-@triton.jit(do_not_specialize=_STEP[:4])
+@triton.jit
+def _step(table, number):
+    """Read a step: its first row, its rows, the first row of the step before, the sequences known from there."""
+    place = table + 4 * number
+    return tl.load(place), tl.load(place + 1), tl.load(place + 2), tl.load(place + 3)
+
+
+@triton.jit(do_not_specialize=["number"])
 def _forward(
-    gates, cells, outputs, weight, mask,  # (N, 6H), (N, H), (N, H), (H, 5H), (B, H)
-    start, active, before, known,
-    SIZE: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, UNITS: tl.constexpr, DEPTH: tl.constexpr,
+    gates, cells, outputs, weight, mask, table, number,  # (N, 6H), (N, H), (N, H), (H, 5H), (B, H), (T + 1, 4)
+    SIZE: tl.constexpr, ROWS: tl.constexpr, UNITS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
+    start, active, before, known = _step(table, number)
+    if tl.program_id(0) * ROWS >= active:
+        return
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     inside = (row < active)[:, None] & (unit < SIZE)[None, :]
@@ -107,17 +115,19 @@ def _forward(
     c = f * tl.load(c, mask=inside & has_state[:, None], other=0.0) + i * j
     tl.store(cells + place * SIZE + unit[None, :], c, mask=inside)
     output = r * (o * _tanh(c)) + (1.0 - r) * k
-    if MASKED:
-        output *= tl.load(mask + row[:, None] * SIZE + unit[None, :], mask=inside, other=0.0)
+    output *= tl.load(mask + row[:, None] * SIZE + unit[None, :], mask=inside, other=0.0)
     tl.store(outputs + place * SIZE + unit[None, :], output, mask=inside)
 
 
-@triton.jit(do_not_specialize=_STEP)
+@triton.jit(do_not_specialize=["number"])
 def _backward(
-    gates, cells, d_outputs, d_cell, weight, mask,  # (N, 6H), (N, H), (N, H), (B, H), (H, 5H), (B, H)
-    start, active, before, known, after, continued,
-    SIZE: tl.constexpr, MASKED: tl.constexpr, ROWS: tl.constexpr, UNITS: tl.constexpr, DEPTH: tl.constexpr,
+    gates, cells, d_outputs, d_cell, weight, mask, table, number,  # as above; d_cell (B, H)
+    SIZE: tl.constexpr, ROWS: tl.constexpr, UNITS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
+    start, active, before, known = _step(table, number)
+    after, _, _, continued = _step(table, number + 1)
+    if tl.program_id(0) * ROWS >= active:
+        return
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     unit = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
     inside = (row < active)[:, None] & (unit < SIZE)[None, :]
@@ -131,8 +141,7 @@ def _backward(
         d_h = _add_product(d_h, left, transposed, 0, there, SIZE)
     place = (start + row).to(tl.int64)[:, None]
     d_h += tl.load(d_outputs + place * SIZE + unit[None, :], mask=inside, other=0.0)
-    if MASKED:
-        d_h *= tl.load(mask + row[:, None] * SIZE + unit[None, :], mask=inside, other=0.0)
+    d_h *= tl.load(mask + row[:, None] * SIZE + unit[None, :], mask=inside, other=0.0)
     gate = gates + place * (6 * SIZE) + unit[None, :]
     i = tl.load(gate, mask=inside, other=0.0)
     f = tl.load(gate + SIZE, mask=inside, other=0.0)

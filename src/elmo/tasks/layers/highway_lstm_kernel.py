@@ -34,12 +34,20 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Steps:
+    """All steps of a direction, in the order of reading; on a GPU the kernels read them from `table`."""
+
+    each: list[Step]
+    table: Tensor  # (T + 1, 4) of int32; the last row is zeros: no step
+
+
+@dataclass(frozen=True)
 class Reading:
     """The order in which packed tokens are read, in both directions."""
 
     rows: list[int]  # (T,) number of sequences active at each step
-    forwards: list[Step]
-    backwards: list[Step]
+    forwards: Steps
+    backwards: Steps
     earlier: Tensor  # (N − rows[0],) for each token that is not the first of its sequence, the row of the one before
 
     @classmethod
@@ -54,7 +62,22 @@ class Reading:
         backwards += [Step(starts[t], rows[t], starts[t + 1], rows[t + 1]) for t in reversed(range(last))]
         counts = np.array(rows)
         earlier = np.arange(rows[0], starts[-1]) - np.repeat(counts[:-1], counts[1:])
-        return cls(rows, forwards, backwards, to_device(torch.from_numpy(earlier), device))
+        tables = np.zeros((2, len(rows) + 1, len(Step._fields)), dtype=np.int32)
+        tables[:, :-1] = forwards, backwards
+        one, other = to_device(torch.from_numpy(tables), device)
+        return cls(rows, Steps(forwards, one), Steps(backwards, other), to_device(torch.from_numpy(earlier), device))
+
+    def steps(self, backwards: bool) -> Steps:
+        """Return the steps of a direction."""
+        return self.backwards if backwards else self.forwards
+
+
+class LayerMemory(NamedTuple):
+    """What a layer computes: after the backward pass, `gates` has the gradients of the gates."""
+
+    gates: Tensor  # (N, 6H)
+    cells: Tensor  # (N, H)
+    outputs: Tensor  # (N, H)
 
 
 def highway_lstm(
@@ -62,7 +85,7 @@ def highway_lstm(
     weight_input: Tensor,  # (I, 6H)
     weight_hidden: Tensor,  # (H, 5H)
     bias: Tensor,  # (6H,)
-    mask: Tensor | None,  # (B, H) recurrent dropout
+    mask: Tensor,  # (B, H) recurrent dropout
     *,
     reading: Reading,
     backwards: bool,
@@ -84,46 +107,66 @@ class _HighwayLSTM(torch.autograd.Function):
         weight_input: Tensor,
         weight_hidden: Tensor,
         bias: Tensor,
-        mask: Tensor | None,
+        mask: Tensor,
         reading: Reading,
         backwards: bool,
     ) -> Tensor:
-        gates = torch.addmm(bias, x, weight_input)  # (N, 6H)
-        cells = x.new_empty(len(x), weight_hidden.shape[0])
-        outputs = torch.empty_like(cells)
-        forward_step, _ = _kernels(x)
-        for step in reading.backwards if backwards else reading.forwards:
-            forward_step(gates, cells, outputs, weight_hidden, mask, step)
-        ctx.save_for_backward(x, weight_input, weight_hidden, mask, gates, cells, outputs)
+        size = weight_hidden.shape[0]
+        memory = LayerMemory(*(x.new_empty(len(x), width) for width in (6 * size, size, size)))
+        layer_forward(x, weight_input, weight_hidden, bias, mask, memory, reading.steps(backwards))
+        ctx.save_for_backward(x, weight_input, weight_hidden, mask, *memory)
         ctx.settings = reading, backwards
-        return outputs
+        return memory.outputs
 
     @staticmethod
     @exact_backward
     @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight_input, weight_hidden, mask, gates, cells, outputs = ctx.saved_tensors
+        x, weight_input, weight_hidden, mask, *kept = ctx.saved_tensors
         reading, backwards = ctx.settings
-        d_outputs = d_outputs.contiguous()
-        first, size = reading.rows[0], cells.shape[1]
-        d_cell = cells.new_zeros(first, size)  # of the cell before
-        steps = reading.backwards if backwards else reading.forwards
-        _, backward_step = _kernels(x)
-        after = None
-        for step in reversed(steps):
-            backward_step(gates, cells, d_outputs, d_cell, weight_hidden, mask, step, after)
-            after = step
-        d_gates = gates
-        d_recurrent = d_gates[:, : 5 * size]
-        if backwards:
-            before, of = outputs[first:], d_recurrent.index_select(0, reading.earlier)
-        else:
-            before, of = outputs.index_select(0, reading.earlier), d_recurrent[first:]
-        increment_version(gates)  # refuse a second backward pass: the gates are overwritten
-        return (
-            torch.mm(d_gates, weight_input.t()) if ctx.needs_input_grad[0] else None,
-            torch.mm(x.t(), d_gates), torch.mm(before.t(), of), d_gates.sum(dim=0), None, None, None,
-        )  # fmt: skip
+        memory = LayerMemory(*kept)
+        layer_backward(d_outputs.contiguous(), weight_hidden, mask, memory, reading.steps(backwards))
+        increment_version(memory.gates)  # refuse a second backward pass: the gates are overwritten
+        d_x = torch.mm(memory.gates, weight_input.t()) if ctx.needs_input_grad[0] else None
+        return d_x, *weight_gradients(x, memory, reading.rows[0], reading.earlier, backwards), None, None, None
+
+
+def layer_forward(
+    x: Tensor,
+    weight_input: Tensor,
+    weight_hidden: Tensor,
+    bias: Tensor,
+    mask: Tensor,
+    memory: LayerMemory,
+    steps: Steps,
+) -> None:
+    """Compute everything in `memory`."""
+    torch.addmm(bias, x, weight_input, out=memory.gates)
+    forward_step, _ = _kernels(x)
+    for number in range(len(steps.each)):
+        forward_step(*memory, weight_hidden, mask, steps, number)
+
+
+def layer_backward(d_outputs: Tensor, weight_hidden: Tensor, mask: Tensor, memory: LayerMemory, steps: Steps) -> None:
+    """Replace the gates in `memory` by their gradients."""
+    gates, cells, _ = memory
+    d_cell = cells.new_zeros(max(step.active for step in steps.each), cells.shape[1])  # of the cell before
+    _, backward_step = _kernels(cells)
+    for number in reversed(range(len(steps.each))):
+        backward_step(gates, cells, d_outputs, d_cell, weight_hidden, mask, steps, number)
+
+
+def weight_gradients(
+    x: Tensor, memory: LayerMemory, first: int, earlier: Tensor, backwards: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of weight_input, weight_hidden and bias; `first` is the number of sequences."""
+    d_gates, cells, outputs = memory
+    d_recurrent = d_gates[:, : 5 * cells.shape[1]]
+    if backwards:
+        before, of = outputs[first:], d_recurrent.index_select(0, earlier)
+    else:
+        before, of = outputs.index_select(0, earlier), d_recurrent[first:]
+    return torch.mm(x.t(), d_gates), torch.mm(before.t(), of), d_gates.sum(dim=0)
 
 
 def _kernels(x: Tensor) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -136,9 +179,10 @@ def _kernels(x: Tensor) -> tuple[Callable[..., None], Callable[..., None]]:
 
 
 def _forward_step(
-    gates: Tensor, cells: Tensor, outputs: Tensor, weight: Tensor, mask: Tensor | None, step: Step
+    gates: Tensor, cells: Tensor, outputs: Tensor, weight: Tensor, mask: Tensor, steps: Steps, number: int
 ) -> None:
     """Activate the gates of a step, and compute its cells and outputs."""
+    step = steps.each[number]
     size = cells.shape[1]
     rows, before = slice(step.start, step.start + step.active), slice(step.before, step.before + step.known)
     gate = gates[rows]
@@ -149,9 +193,7 @@ def _forward_step(
     i, f, o, r, j, k = gate.chunk(6, dim=1)
     cell = torch.mul(i, j, out=cells[rows])
     cell[: step.known].addcmul_(f[: step.known], cells[before])
-    output = torch.lerp(k, cell.tanh().mul_(o), r, out=outputs[rows])
-    if mask is not None:
-        output.mul_(mask[: step.active])
+    torch.lerp(k, cell.tanh().mul_(o), r, out=outputs[rows]).mul_(mask[: step.active])
 
 
 def _backward_step(
@@ -160,20 +202,20 @@ def _backward_step(
     d_outputs: Tensor,
     d_cell: Tensor,
     weight: Tensor,
-    mask: Tensor | None,
-    step: Step,
-    after: Step | None,
+    mask: Tensor,
+    steps: Steps,
+    number: int,
 ) -> None:
-    """Replace the gates of a step by their gradients; `after` is the step that was read next."""
+    """Replace the gates of a step by their gradients."""
+    step = steps.each[number]
+    after = steps.each[number + 1] if number + 1 < len(steps.each) else None  # the step that was read next
     size = cells.shape[1]
     rows = slice(step.start, step.start + step.active)
     i, f, o, r, j, k = gates[rows].chunk(6, dim=1)
-    d_h = d_outputs[rows]
-    if after is not None and after.known:
-        d_h = d_h.clone()
+    d_h = d_outputs[rows].clone()
+    if after is not None:
         d_h[: after.known].addmm_(gates[after.start : after.start + after.known, : 5 * size], weight.t())
-    if mask is not None:
-        d_h = d_h * mask[: step.active]
+    d_h *= mask[: step.active]
     tanh = cells[rows].tanh()
     d_hidden = d_h * r
     d_c = d_cell[: step.active].addcmul_(d_hidden * o, 1.0 - tanh * tanh)
