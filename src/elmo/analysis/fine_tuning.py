@@ -190,7 +190,6 @@ def figure(results: Results) -> "Figure":
     axes = drawn.subplots()
     series = {name: [(found[name]["mean"], 0.0) for found in results["domains"].values()] for name in (BEFORE, AFTER)}
     bars(axes, list(results["domains"]), series)
-    axes.set_ylim(bottom=0)
     axes.set_ylabel("held-out perplexity")
     legend_above(axes, 2)
     return drawn

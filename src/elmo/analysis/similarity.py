@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import FAILS, HOLDS, Claim
-from elmo.analysis.figures import bars, legend_above, new_figure
+from elmo.analysis.figures import legend_above, new_figure, points
 from elmo.analysis.probe import LinearProbe
 from elmo.analysis.sentences import STATIC, Pairs, mean_vectors, read_pairs
 from elmo.analysis.tables import markdown, mean_sd
@@ -140,13 +140,13 @@ def table(results: Results) -> str:
 
 
 def figure(results: Results) -> "Figure":
-    """Grouped bars: Spearman's correlation by method and change."""
+    """Spearman's correlation by method and change."""
     similarity = results["similarity"]
     drawn = new_figure(8.0, 3.8)
     axes = drawn.subplots()
     names = list(next(iter(similarity.values())))
     series = {name: [(found[name]["test"]["spearman"], 0.0) for found in similarity.values()] for name in names}
-    bars(axes, list(similarity), series)
+    points(axes, list(similarity), series)
     axes.set_ylabel("STS-B test, Spearman × 100")
     legend_above(axes, 6)
     return drawn
