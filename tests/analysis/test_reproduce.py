@@ -106,6 +106,15 @@ def test_analyses_share_their_runs(done: Path) -> None:
     assert (done / "runs" / both / "seed-0" / "model").is_dir()
 
 
+def test_baselines_are_the_same_run_for_every_bilm(tmp_path: Path) -> None:
+    setup = TaskSetup("ner", "entities", vectors="vectors.txt")
+    sweep = Sweep(mini.workspace(tmp_path))
+    without = {"inputs": {"elmo": {"placement": "none", "mix": "last"}}}
+    one, other = (sweep._prepare(Cell(setup, without, model, 1)).folder for model in (mini.model(), "english"))
+    assert one == other
+    assert one != sweep._prepare(Cell(setup, {}, mini.model(), 1)).folder
+
+
 def test_a_cell_has_the_scores_of_its_runs(done: Path) -> None:
     cells = json.loads((done / "layer-weighting" / "results.json").read_text(encoding="utf-8"))["results"]["cells"]
     cell = cells["ner/last layer"]
@@ -172,7 +181,9 @@ def test_an_interrupted_sweep_continues(tmp_path: Path, monkeypatch: pytest.Monk
     place = mini.workspace(tmp_path)
     config = build(analysis_named("placement").config, quick_configs()["placement"])
     setup = next(one for one in config.tasks if one.task == "snli")
-    cells = {name: Cell(setup, {"inputs": {"elmo": {"placement": name}}}) for name in ("input", "output")}
+    cells = {
+        name: Cell(setup, {"inputs": {"elmo": {"placement": name}}}, mini.model(), 1) for name in ("input", "output")
+    }
 
     def stop_after_one(what: str, done: int, total: int) -> None:
         if what == "training runs" and done == 1:
@@ -180,11 +191,11 @@ def test_an_interrupted_sweep_continues(tmp_path: Path, monkeypatch: pytest.Monk
 
     stopped = type(place)(place.data, place.out, place.runs, None, place.stop, stop_after_one)
     with pytest.raises(StoppedError):
-        Sweep(stopped, mini.model(), 1).run(cells)
+        Sweep(stopped).run(cells)
     (first,) = place.runs.glob("*/seed-0/model")
     before = first.stat().st_mtime_ns
     place.stop.clear()
-    found = Sweep(place, mini.model(), 1).run(cells)
+    found = Sweep(place).run(cells)
     assert first.stat().st_mtime_ns == before
     assert found["input"]["runs"] != found["output"]["runs"]
 
@@ -195,10 +206,10 @@ def test_runs_in_parallel_have_the_same_scores(tmp_path: Path, monkeypatch: pyte
     setup = TaskSetup(
         "ner", "entities", vectors="vectors.txt", settings=("hidden=4", "train.epochs=1", "train.device=cpu")
     )
-    cells = {"a": Cell(setup, {})}
+    cells = {"a": Cell(setup, {}, mini.model(), 2)}
     one, other = mini.workspace(tmp_path / "one"), mini.workspace(tmp_path / "other")
     parallel = type(other)(other.data, other.out, other.runs, jobs=2)
-    ours, theirs = (Sweep(place, mini.model(), 2).run(cells)["a"] for place in (one, parallel))
+    ours, theirs = (Sweep(place).run(cells)["a"] for place in (one, parallel))
     assert ours["seeds"] == theirs["seeds"] == [0, 1]
     assert ours["curves"] == theirs["curves"]
     assert (parallel.runs / ours["runs"] / "seed-0" / "log.txt").exists()

@@ -87,6 +87,13 @@ def test_the_share_of_neighbours_with_the_same_sense() -> None:
     assert neighbours.same_sense(vectors, ["a", "a", "b", "b", "b"]) == pytest.approx(3 / 5)
 
 
+def test_a_sentence_that_contains_the_query_is_its_source() -> None:
+    assert neighbours.contains(["a", "b", "c"], ["b", "c"])
+    assert neighbours.contains(["a", "b"], ["a", "b"])
+    assert not neighbours.contains(["a", "b", "c"], ["a", "c"])
+    assert not neighbours.contains(["a"], ["a", "b"])
+
+
 def test_a_place_is_shown_with_its_context() -> None:
     assert neighbours.shown(["a", "b", "c"], 1) == "a **b** c"
     assert neighbours.shown([str(k) for k in range(30)], 12).startswith("… 4 5 6 7 8 9 10 11 **12** 13")

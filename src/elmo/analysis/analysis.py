@@ -5,6 +5,8 @@ An analysis is a module with a config (a frozen dataclass whose defaults are the
     run       config, workspace ─▶ results: what json.dumps can write; numbers, no text for people
     table     results ─▶ Markdown, with the paper's figures beside ours
     figure    results ─▶ a matplotlib figure, where a picture helps
+    cells     config, workspace ─▶ the task configs that `run` trains, so that those of several analyses can be trained
+              together
     claims    results ─▶ what the paper says about it: does it hold here?
 """
 
@@ -82,6 +84,7 @@ class Analysis:
     run: Callable[[Any, Workspace], Results]
     table: Callable[[Results], str]
     figure: Callable[[Results], "Figure"] | None = None
+    cells: Callable[[Any, Workspace], Mapping[str, Any]] | None = None  # what `run` trains, as a sweep takes it
     claims: Callable[[Results], list[Claim]] = lambda results: []
 
 

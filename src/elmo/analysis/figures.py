@@ -1,6 +1,6 @@
 """FIGURES: how all pictures look, and how they are written. matplotlib is an extra; no display is needed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#0b0c0e"  # text and axes; the HTML report replaces it by the colour of its own text
+PAPER = "#fefefd"  # the background; transparent in the report
 COLOURS = ("#3b76c4", "#d9822b", "#3a9a6b", "#b0486c", "#7a5cc0", "#8a8f2a", "#2f98a8", "#8c6d5a")
 STYLE: Any = {  # matplotlib's own names
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "elmo",  # names inside the file
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor"), PAPER),
     "font.family": "sans-serif",
     "font.size": 10.5,
     "axes.spines.top": False,
@@ -52,22 +54,35 @@ def write_figure(draw: Callable[[Results], "Figure"], results: Results, path: Pa
         with replacing(path.with_suffix(".png")) as temporary:
             figure.savefig(temporary, format="png", dpi=150)
         with replacing(path.with_suffix(".svg")) as temporary:  # without its date, the same figure is the same file
-            figure.savefig(temporary, format="svg", transparent=True, metadata={"Date": None})
+            figure.savefig(temporary, format="svg", metadata={"Date": None})
 
 
-def bars(axes: "Axes", groups: list[str], series: dict[str, list[tuple[float, float]]]) -> None:
-    """Draw grouped bars: of each series one (mean, standard deviation) for every group."""
+Series = dict[str, list[tuple[float, float]]]  # by name: for every group a mean and its error
+
+
+def bars(axes: "Axes", groups: list[str], series: Series) -> None:
+    """Draw grouped bars, which begin at zero: for differences, and for numbers that are small when they are good."""
+    width = 0.8 / max(1, len(series))
+    for colour, name, places, means, errors in _placed(groups, series):
+        axes.bar(places, means, 0.92 * width, yerr=errors, label=name, color=colour, ecolor=INK)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.grid(axis="x", visible=False)
+
+
+def points(axes: "Axes", groups: list[str], series: Series) -> None:
+    """Draw grouped points, whose axis need not begin at zero: for scores."""
+    for colour, name, places, means, errors in _placed(groups, series):
+        axes.errorbar(places, means, errors, fmt="o", label=name, color=colour, ecolor=INK, elinewidth=1.2)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.margins(x=0.08, y=0.15)
+
+
+def _placed(groups: list[str], series: Series) -> Iterator[tuple[str, str, list[float], list[float], list[float]]]:
+    """Yield of each series: colour, name, places on the x axis, means, errors."""
     width = 0.8 / max(1, len(series))
     for k, (name, values) in enumerate(series.items()):
         places = [group + (k - (len(series) - 1) / 2) * width for group in range(len(groups))]
-        means, spreads = [mean for mean, _ in values], [sd for _, sd in values]
-        axes.bar(places, means, 0.92 * width, yerr=spreads, label=name, color=COLOURS[k % len(COLOURS)], ecolor=INK)
-    axes.set_xticks(range(len(groups)), groups)
-    axes.grid(axis="x", visible=False)
-    shown = [mean for values in series.values() for mean, _ in values if mean == mean]
-    if shown and min(shown) > 0:
-        room = max(0.5, max(shown) - min(shown))
-        axes.set_ylim(max(0.0, min(shown) - 0.6 * room), max(shown) + 0.15 * room)
+        yield COLOURS[k % len(COLOURS)], name, places, [mean for mean, _ in values], [error for _, error in values]
 
 
 def legend_above(axes: "Axes", columns: int = 3) -> None:

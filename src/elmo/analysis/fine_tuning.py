@@ -87,20 +87,27 @@ class FineTuningConfig(CheckedConfig):
                 )
 
 
+def cells(config: FineTuningConfig, workspace: Workspace) -> dict[str, Cell]:
+    """Return every task with the model as it is; those with a tuned model follow when it is there."""
+    return {f"{task.setup.name}/{BEFORE}": Cell(task.setup, {}, config.model, config.seeds) for task in config.tasks}
+
+
 def run(config: FineTuningConfig, workspace: Workspace) -> Results:
     """Tune to every domain; train the tasks."""
     domains, tuned = {}, {}
     for number, domain in enumerate(config.domains):
         workspace.report("domains", number, len(config.domains))
         domains[domain.name], tuned[domain.name] = _tune(config, domain, workspace)
-    cells = {}
-    for task in config.tasks:
-        cells[f"{task.setup.name}/{BEFORE}"] = Cell(task.setup, {})
-        cells[f"{task.setup.name}/{AFTER}"] = Cell(task.setup, {"inputs": {"elmo": {"model": str(tuned[task.domain])}}})
+    after = {
+        f"{task.setup.name}/{AFTER}": Cell(
+            task.setup, {"inputs": {"elmo": {"model": str(tuned[task.domain])}}}, config.model, config.seeds
+        )
+        for task in config.tasks
+    }
     return {
         "domains": domains,
         "tasks": [task.setup.name for task in config.tasks],
-        "cells": Sweep(workspace, config.model, config.seeds).run(cells),
+        "cells": Sweep(workspace).run({**cells(config, workspace), **after}),
     }
 
 
@@ -183,7 +190,6 @@ def figure(results: Results) -> "Figure":
     axes = drawn.subplots()
     series = {name: [(found[name]["mean"], 0.0) for found in results["domains"].values()] for name in (BEFORE, AFTER)}
     bars(axes, list(results["domains"]), series)
-    axes.set_ylim(bottom=0)
     axes.set_ylabel("held-out perplexity")
     legend_above(axes, 2)
     return drawn
@@ -216,5 +222,6 @@ ANALYSIS = Analysis(
     run,
     table,
     figure,
+    cells,
     claims,
 )

@@ -1,16 +1,18 @@
 """ONE CALL PER COMMAND, from paths: what `elmo analyse` and `elmo reproduce` do."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from elmo.analysis.analysis import ANALYSES, Progress, Workspace, analysis_named, build_config
+from elmo.analysis.analysis import ANALYSES, Progress, StoppedError, Workspace, analysis_named, build_config
 from elmo.analysis.machine import command_line
 from elmo.analysis.quick import quick_configs
 from elmo.analysis.quick_data import write_data
-from elmo.analysis.record import run_analysis
+from elmo.analysis.record import RESULTS, run_analysis
 from elmo.analysis.report import Section, report
+from elmo.analysis.sweep import Sweep
 from elmo.config import merged, parse_assignments
 from elmo.errors import ConfigError, ElmoError
 from elmo.files import replacing
@@ -86,11 +88,13 @@ def reproduce(
         write_data(out / DATA)
     sections: dict[str, Section] = {}
     with stopping(catch_signals) as stop:
+        shared = Workspace(
+            out / DATA if data is None else Path(data), out, out / RUNS, jobs, stop, _within(progress, "all tasks")
+        )  # fmt: skip
+        _train_together([name for name in names if not (out / name / RESULTS).exists()], built, shared)
         for number, name in enumerate(names):
-            workspace = Workspace(
-                out / DATA if data is None else Path(data), out / name, out / RUNS, jobs, stop,
-                _within(progress, f"{number + 1} of {len(names)}, {name}"),
-            )  # fmt: skip
+            shown = _within(progress, f"{number + 1} of {len(names)}, {name}")
+            workspace = replace(shared, out=out / name, progress=shown)
             record, problem = None, "interrupted; the same command continues"
             if not stop.is_set():
                 try:
@@ -128,6 +132,24 @@ def _configs(
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
     return built
+
+
+def _train_together(names: Sequence[str], configs: Mapping[str, Any], workspace: Workspace) -> None:
+    """Train the tasks of all analyses in one sweep: no analysis waits for the last run of another.
+
+    Whatever goes wrong here is met again, and reported, by the analysis that it belongs to.
+    """
+    cells = {}
+    for name in names:
+        analysis = analysis_named(name)
+        with suppress(ElmoError):
+            if analysis.cells is not None:
+                found = analysis.cells(configs[name], workspace)
+                Sweep(workspace).check(found)
+                cells.update({f"{name}/{key}": cell for key, cell in found.items()})
+    if cells:
+        with suppress(ElmoError, StoppedError):
+            Sweep(workspace).run(cells)
 
 
 def _within(progress: Progress | None, prefix: str) -> Progress:

@@ -55,18 +55,23 @@ def variants(n_layers: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def run(config: LayerWeightingConfig, workspace: Workspace) -> Results:
-    """Train every variant of every task."""
+def cells(config: LayerWeightingConfig, workspace: Workspace) -> dict[str, Cell]:
+    """Return every variant of every task."""
     n_layers = source.read(config.model).bilm.config.n_layers
-    cells = {
-        f"{setup.name}/{name}": Cell(setup, {"inputs": {"elmo": change}})
+    return {
+        f"{setup.name}/{name}": Cell(setup, {"inputs": {"elmo": change}}, config.model, config.seeds)
         for setup in config.tasks
         for name, change in variants(n_layers).items()
     }
+
+
+def run(config: LayerWeightingConfig, workspace: Workspace) -> Results:
+    """Train every variant of every task."""
+    found = Sweep(workspace).run(cells(config, workspace))
     return {
         "tasks": {setup.name: setup.task for setup in config.tasks},
-        "variants": list(variants(n_layers)),
-        "cells": Sweep(workspace, config.model, config.seeds).run(cells),
+        "variants": list(dict.fromkeys(key.partition("/")[2] for key in found)),
+        "cells": found,
     }
 
 
@@ -135,5 +140,6 @@ ANALYSIS = Analysis(
     run,
     table,
     figure,
+    cells,
     claims,
 )

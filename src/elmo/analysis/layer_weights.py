@@ -34,10 +34,14 @@ class LayerWeightsConfig(CheckedConfig):
     )
 
 
+def cells(config: LayerWeightsConfig, workspace: Workspace) -> dict[str, Cell]:
+    """Return every task, with its own recipe."""
+    return {setup.name: Cell(setup, {}, config.model, config.seeds) for setup in config.tasks}
+
+
 def run(config: LayerWeightsConfig, workspace: Workspace) -> Results:
     """Train every task; its mixes are those of the best epoch."""
-    cells = {setup.name: Cell(setup, {}) for setup in config.tasks}
-    found = Sweep(workspace, config.model, config.seeds).run(cells)
+    found = Sweep(workspace).run(cells(config, workspace))
     rows = []
     for title, cell in found.items():
         for place in PLACES:
@@ -134,5 +138,6 @@ ANALYSIS = Analysis(
     run,
     table,
     figure,
+    cells,
     claims,
 )

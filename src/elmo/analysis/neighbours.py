@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 WINDOW = 8  # tokens shown on each side
 SHOWN_SENSES = 6  # in the map; other senses are grey
+MORE = 20  # hits to look through for tokens of other sentences
 MIN_COUNT = 3  # of words in the corpus that are static neighbours by layer 0
 
 
@@ -124,9 +125,14 @@ def _neighbours(
     """Return the nearest tokens of other sentences."""
     place = query.index(config.word)
     vector = next(iter(model.embed([query], layer)))[place]
-    hits = index.search(vector, config.k + len(query))[0]
-    others = [hit for hit in hits if corpus.sentences[hit.sentence] != query][: config.k]
+    hits = index.search(vector, config.k + MORE)[0]
+    others = [hit for hit in hits if not contains(corpus.sentences[hit.sentence], query)][: config.k]
     return {"query": shown(query, place), "hits": [_described(hit, corpus) for hit in others]}
+
+
+def contains(sentence: Sequence[str], part: Sequence[str]) -> bool:
+    """Return whether a sentence contains these tokens in a row: the source of a query is not its neighbour."""
+    return any(list(sentence[k : k + len(part)]) == list(part) for k in range(len(sentence) - len(part) + 1))
 
 
 def _described(hit: Hit, corpus: Corpus) -> Results:
@@ -226,7 +232,7 @@ def _cells(hit: dict[str, Any]) -> str:
 
 def figure(results: Results) -> "Figure":
     """The map of the uses of the word, coloured by sense; without senses, the cosines of the neighbours."""
-    drawn = new_figure(8.0, 4.6)
+    drawn = new_figure(6.5, 6.0)
     axes = drawn.subplots()
     found = results["uses"]
     if found is None:
@@ -245,12 +251,12 @@ def figure(results: Results) -> "Figure":
         points = [point for point in found["points"] if point[2] == sense]
         gloss = found["glosses"].get(sense, sense)
         kind = {"1": "noun", "2": "verb", "3": "adjective", "4": "adverb", "5": "adjective"}[sense.partition("%")[2][0]]
-        label = f"{kind}: {gloss[:44]}{'…' if len(gloss) > 44 else ''} ({len(points)})"
+        label = f"{kind}: {gloss[:60]}{'…' if len(gloss) > 60 else ''} ({len(points)})"
         axes.scatter([x for x, _, _ in points], [y for _, y, _ in points], s=22, color=colour, label=label)
-    axes.set_title(f"uses of “{results['word']}”, layer {results['layer']}, first two principal components")
+    axes.set_title(f"uses of “{results['word']}”, layer {results['layer']}, first two principal components", loc="left")
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0.0, 0.0))
     return drawn
 
 
@@ -277,5 +283,5 @@ ANALYSIS = Analysis(
     run,
     table,
     figure,
-    claims,
+    claims=claims,
 )

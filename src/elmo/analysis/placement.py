@@ -33,16 +33,20 @@ class PlacementConfig(CheckedConfig):
     )
 
 
+def cells(config: PlacementConfig, workspace: Workspace) -> dict[str, Cell]:
+    """Return every placement of every task."""
+    return {
+        f"{setup.name}/{name}": Cell(setup, {"inputs": {"elmo": {"placement": place}}}, config.model, config.seeds)
+        for setup in config.tasks
+        for name, place in PLACEMENTS.items()
+    }
+
+
 def run(config: PlacementConfig, workspace: Workspace) -> Results:
     """Train every placement of every task."""
-    cells = {
-        f"{setup.name}/{name}": Cell(setup, {"inputs": {"elmo": {"placement": placement}}})
-        for setup in config.tasks
-        for name, placement in PLACEMENTS.items()
-    }
     return {
         "tasks": {setup.name: setup.task for setup in config.tasks},
-        "cells": Sweep(workspace, config.model, config.seeds).run(cells),
+        "cells": Sweep(workspace).run(cells(config, workspace)),
     }
 
 
@@ -112,5 +116,6 @@ ANALYSIS = Analysis(
     run,
     table,
     figure,
+    cells,
     claims,
 )

@@ -15,7 +15,7 @@ import numpy as np
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import Claim, higher
-from elmo.analysis.figures import bars, new_figure
+from elmo.analysis.figures import new_figure, points
 from elmo.analysis.probe import LinearProbe
 from elmo.analysis.tables import markdown, mean_sd
 from elmo.analysis.vectors import Array
@@ -129,7 +129,7 @@ def table(results: Results) -> str:
 
 
 def figure(results: Results) -> "Figure":
-    """Bars: test accuracy by layer."""
+    """Test accuracy by layer."""
     drawn = new_figure(5.5, 3.6)
     axes = drawn.subplots()
     found = [(results[BASELINE][1], 0.0)]
@@ -137,7 +137,7 @@ def figure(results: Results) -> "Figure":
         both = mean_and_sd(layer["test"])
         found.append((both["mean"], both["sd"]))
     names = [BASELINE, *(f"layer {number}" for number in range(len(results["layers"])))]
-    bars(axes, names, {"accuracy": found})
+    points(axes, names, {"accuracy": found})
     axes.set_ylabel("test accuracy, %")
     return drawn
 
@@ -165,5 +165,5 @@ ANALYSIS = Analysis(
     run,
     table,
     figure,
-    claims,
+    claims=claims,
 )

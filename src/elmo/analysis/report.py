@@ -13,7 +13,7 @@ from typing import Any
 
 from elmo.analysis.analysis import Analysis
 from elmo.analysis.claims import FAILS, HOLDS, UNTESTED, Claim
-from elmo.analysis.figures import INK
+from elmo.analysis.figures import INK, PAPER
 from elmo.analysis.record import FIGURE
 from elmo.config import to_toml
 
@@ -126,12 +126,15 @@ def _seeds(record: Mapping[str, Any]) -> str:
 
 
 def _inline(path: Path) -> str:
-    """Return a figure to be put into the page, in the colour of its text, as wide as there is room."""
+    """Return a figure to be put into the page, in the colour of its text, as wide as there is room, within limits."""
     text = path.read_text(encoding="utf-8")
-    text = text[text.index("<svg") :].replace(INK, "currentColor")
-    width = re.search(r'<svg [^>]*\bwidth="([\d.]+)pt"', text)
-    widest = f'style="max-width: {1.3 * float(width[1]):.0f}pt" ' if width is not None else ""
-    return re.sub(r'(<svg [^>]*?)\bheight="[\d.]+pt" ([^>]*?)\bwidth="[\d.]+pt" ', rf"\1\2{widest}", text, count=1)
+    tag, end, drawing = text[text.index("<svg") :].partition(">")
+    width = re.search(r'\bwidth="([\d.]+)pt"', tag)
+    assert width is not None
+    tag = re.sub(r'\b(width|height)="[\d.]+pt" ?', "", tag)
+    return f'{tag} style="max-width: {1.2 * float(width[1]):.0f}pt"{end}{drawing}'.replace(INK, "currentColor").replace(
+        PAPER, "none"
+    )
 
 
 def to_html(markdown: str) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import FAILS, HOLDS, Claim
-from elmo.analysis.figures import bars, new_figure
+from elmo.analysis.figures import new_figure, points
 from elmo.analysis.sense_data import Lemma, Occurrence, SenseSentence, first_senses, read_senses
 from elmo.analysis.tables import markdown
 from elmo.analysis.vectors import Array, StaticVectors, unit
@@ -165,13 +165,15 @@ def table(results: Results) -> str:
 
 
 def figure(results: Results) -> "Figure":
-    """Bars: F1 on all datasets by method, with two standard errors."""
+    """F1 on all datasets by method, with two standard errors."""
     one = totals(results)
     drawn = new_figure(7.0, 3.6)
     axes = drawn.subplots()
     shares = [right / one["count"] for right in one["right"]]
     errors = [200 * math.sqrt(share * (1 - share) / one["count"]) for share in shares]
-    bars(axes, results["methods"], {"F1": [(100 * share, error) for share, error in zip(shares, errors, strict=True)]})
+    points(
+        axes, results["methods"], {"F1": [(100 * share, error) for share, error in zip(shares, errors, strict=True)]}
+    )
     axes.set_ylabel("F1, all datasets")
     axes.tick_params(axis="x", labelrotation=20)
     return drawn
@@ -206,5 +208,5 @@ ANALYSIS = Analysis(
     run,
     table,
     figure,
-    claims,
+    claims=claims,
 )

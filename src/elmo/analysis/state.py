@@ -43,6 +43,15 @@ class StateConfig(CheckedConfig):
     tasks: tuple[TaskSetup, ...] = (TaskSetup("ner", "conll2003", vectors="vectors/glove.6B.50d.tasks.txt"),)
 
 
+def cells(config: StateConfig, workspace: Workspace) -> dict[str, Cell]:
+    """Return every task with every state."""
+    return {
+        f"{setup.name}/{state}": Cell(setup, {"inputs": {"elmo": {"state": state}}}, config.model, config.seeds)
+        for setup in config.tasks
+        for state in STATES
+    }
+
+
 def run(config: StateConfig, workspace: Workspace) -> Results:
     """Measure the distances, then train the tasks with every state."""
     path = workspace.find(config.text)
@@ -54,17 +63,12 @@ def run(config: StateConfig, workspace: Workspace) -> Results:
     for number, state in enumerate((*STATES, OTHER)):
         workspace.report("states", number, len(STATES) + 1)
         vectors[state] = _vectors(model, lines, state)
-    cells = {
-        f"{setup.name}/{state}": Cell(setup, {"inputs": {"elmo": {"state": state}}})
-        for setup in config.tasks
-        for state in STATES
-    }
     return {
         "sentences": len(lines),
         "tokens": sum(array.shape[1] for array in vectors["fresh"]),
         "distances": {f"{a} – {b}": distances(vectors[a], vectors[b]) for a, b in COMPARED},
         "tasks": [setup.name for setup in config.tasks],
-        "cells": Sweep(workspace, config.model, config.seeds).run(cells),
+        "cells": Sweep(workspace).run(cells(config, workspace)),
     }
 
 
@@ -87,7 +91,7 @@ def distances(one: list[Array], other: list[Array]) -> Results:
     long = [found[-1] for found in relative if found.shape[1] >= shown]
     return {
         "relative": np.concatenate(relative, axis=1).mean(axis=1).tolist(),
-        "cosine": np.concatenate(cosine, axis=1).mean(axis=1).tolist(),
+        "cosine": np.maximum(np.concatenate(cosine, axis=1).mean(axis=1), 0.0).tolist(),  # not −0 by rounding
         "first": float(np.mean([found[-1, 0] for found in relative])),
         "by place": np.mean([found[:shown] for found in long], axis=0).tolist(),
     }
@@ -153,5 +157,6 @@ ANALYSIS = Analysis(
     run,
     table,
     figure,
+    cells,
     claims,
 )

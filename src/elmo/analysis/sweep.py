@@ -16,12 +16,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from elmo.analysis.analysis import Results, StoppedError, Workspace
 from elmo.config import CheckedConfig, build, merged
 from elmo.embed.embedder import Embedder
 from elmo.files import locked
 from elmo.model.device import device_named
 from elmo.tasks.examples import Splits, fraction
+from elmo.tasks.inputs import ElmoConfig
 from elmo.tasks.recipe import recipe
 from elmo.tasks.seeds import MAY_CHANGE, dev_score, train_seed
 from elmo.tasks.sources import load_embedder, prepare_layers, request
@@ -64,6 +67,8 @@ class Cell:
 
     setup: TaskSetup
     changes: Changes
+    model: str  # the biLM, unless the changes name another one
+    seeds: int
 
 
 @dataclass(frozen=True)
@@ -80,12 +85,10 @@ class _Prepared:
 
 
 class Sweep:
-    """The configs of an analysis, by any keys that JSON can have; `run` trains them."""
+    """Trains cells, and reads their scores."""
 
-    def __init__(self, workspace: Workspace, model: str, seeds: int) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.model = model
-        self.seeds = seeds
         self._data: dict[tuple[str, Path], Splits] = {}
         self._embedders: dict[str, Embedder | None] = {}
         self._requests: dict[tuple[str, str, str | None, str | None], Request] = {}
@@ -93,8 +96,19 @@ class Sweep:
     def run(self, cells: Mapping[str, Cell]) -> Results:
         """Train every seed of every cell that has no scores yet; return the scores of all cells, by their keys."""
         prepared = {key: self._prepare(cell) for key, cell in cells.items()}
-        distinct = {cell.folder: cell for cell in prepared.values()}
-        waiting = [(cell, seed) for cell in distinct.values() for seed in cell.requests if not _finished(cell, seed)]
+        runs = {(seed, cell.folder): cell for cell in prepared.values() for seed in cell.requests}
+        # The first seed of every cell comes before the second of any: a sweep that is cut short has something of each.
+        order = sorted(runs, key=lambda run: run[0])
+        self._train([(runs[run], run[0]) for run in order if not _finished(runs[run], run[0])])
+        return {key: _scores(cell) for key, cell in prepared.items()}
+
+    def check(self, cells: Mapping[str, Cell]) -> None:
+        """Refuse cells whose recipe is wrong or whose files are missing, before anything is read."""
+        for cell in cells.values():
+            self.workspace.find(cell.setup.data)
+            self._config(cell)
+
+    def _train(self, waiting: Sequence[tuple[_Prepared, int]]) -> None:
         self._compute_layers([cell for cell, _ in waiting])
         devices = {device_named(cell.config.train.device).type for cell, _ in waiting}
         jobs = self.workspace.jobs or (cores() if "cuda" in devices else 1)
@@ -102,14 +116,11 @@ class Sweep:
             self._train_parallel(waiting, jobs)
         else:
             self._train_here(waiting)
-        return {key: _scores(cell) for key, cell in prepared.items()}
 
     def _prepare(self, cell: Cell) -> _Prepared:
         setup = cell.setup
         data = self.workspace.find(setup.data)
-        task, base = base_config(setup, self.workspace)
-        changes = merged({"inputs": {"elmo": {"model": self.model}}}, cell.changes)
-        config = build(task.config, merged(asdict(base), changes))
+        task, config = self._config(cell)
         if (setup.task, data) not in self._data:
             self._data[setup.task, data] = task.read(data)
         splits = self._data[setup.task, data]
@@ -117,13 +128,21 @@ class Sweep:
         first = config.train.seed
         requests = {
             seed: replace(asked, config=replace(config, train=replace(config.train, seed=seed)), may_change=MAY_CHANGE)
-            for seed in range(first, first + self.seeds)
+            for seed in range(first, first + cell.seeds)
         }
         facts = without(asked.values(), ["train.device", "train.seed"])
         prints = {name: source.fingerprint for name, source in asked.sources.items()}
         digest = hashlib.sha256(json.dumps([facts, prints], sort_keys=True).encode()).hexdigest()[:10]
         folder = self.workspace.runs / f"{task.name}-{digest}"
         return _Prepared(setup.task, task, config, data, splits, requests, folder)
+
+    def _config(self, cell: Cell) -> tuple[Task, Any]:
+        task, base = base_config(cell.setup, self.workspace)
+        changes = merged({"inputs": {"elmo": {"model": cell.model}}}, cell.changes)
+        config = build(task.config, merged(asdict(base), changes))
+        if config.inputs.elmo.placement == "none":  # so that it is the same run for every biLM
+            config = replace(config, inputs=replace(config.inputs, elmo=ElmoConfig(placement="none")))
+        return task, config
 
     def _request(self, name: str, task: Task, config: Any, splits: Splits, data: str) -> Request:
         """Describe a run; the files that it reads are read once for all cells."""
@@ -154,6 +173,8 @@ class Sweep:
             progress = partial(self.workspace.report, f"layers of {cell.data.name}")
             prepare_layers(cell.splits, cell.config, self._embedder(cell.config), progress=progress)
         self._embedders.clear()  # the runs load their own
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
     def _train_here(self, waiting: Sequence[tuple[_Prepared, int]]) -> None:
         for number, (cell, seed) in enumerate(waiting):

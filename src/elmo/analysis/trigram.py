@@ -119,7 +119,6 @@ def figure(results: Results) -> "Figure":
     axes = drawn.subplots()
     found = results["perplexity"]
     bars(axes, list(found), {name: [(row[name], 0.0) for row in found.values()] for name in ("forward", "backward")})
-    axes.set_ylim(bottom=0)
     axes.set_ylabel("held-out perplexity")
     legend_above(axes, 2)
     return drawn
