@@ -241,7 +241,7 @@ class Embedder:
 
     def token_vectors(self, words: Sequence[str]) -> Array:
         """Return the context-independent vectors of words, (N, D), the input of the LSTMs."""
-        vectors: Array = self._encoder(next(tokenize_sentences([words], None))).float().cpu().numpy()
+        vectors: Array = self.runner.encode(next(tokenize_sentences([words], None))).float().cpu().numpy()
         return vectors
 
     def ids(self, sentences: Iterable[Sentence]) -> Tensor:

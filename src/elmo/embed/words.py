@@ -35,20 +35,21 @@ class WordEncoder:
         self.vocabulary = vocabulary
 
     @torch.inference_mode()
-    def __call__(self, words: Sequence[str]) -> Tensor:
-        """Return the vectors of words, (N, D)."""
+    def __call__(self, words: Sequence[str], encode: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Return the vectors of words, (N, D); `encode` computes what the biLM's own token encoder would compute."""
         weight, config = self.bilm.weight, self.bilm.config
         if not words:
             return weight.new_empty(0, config.lstm.projection_dim)
+        encode = self.bilm.token_encoder if encode is None else encode
         with without_autocast(weight):
             if config.char_cnn is None:
                 assert self.vocabulary is not None
                 rows = torch.from_numpy(self.vocabulary.ids(words)).to(weight.device)
-                vectors: Tensor = self.bilm.token_encoder(rows)
+                vectors: Tensor = encode(rows)
                 return vectors
             length = config.char_cnn.max_characters_per_token
             parts = [
-                self.bilm.token_encoder(torch.from_numpy(characters.word_ids(some, length)).to(weight.device))
+                encode(torch.from_numpy(characters.word_ids(some, length)).to(weight.device))
                 for some in batches.consecutive(words, WORDS_AT_ONCE)
             ]
             return torch.cat(parts)
