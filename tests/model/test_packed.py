@@ -1,5 +1,6 @@
 """Packed weights: the same layers as the reference, and rows that do not depend on the batch."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -7,17 +8,23 @@ import pytest
 import torch
 
 import elmo.model.kernels.lstm_cpu as lstm_cpu
+from elmo.embed.embedder import Embedder
+from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNN, CharCNNConfig
 from elmo.model.kernels.char_cnn_cpu import PackedCharCNN
-from elmo.model.kernels.products import PackedProduct, can_pack
+from elmo.model.kernels.products import Int8Product, PackedProduct, RoundedProduct, can_pack, can_pack_int8
 from elmo.model.lstm import LSTMConfig, State
 from elmo.model.packed import PackedBiLM, packed
 from elmo.model.packing import Packing
-from embedders import assert_close, embedder, fresh
+from elmo.weights.folder import Pretrained
+from elmo.weights.int8 import dequantize, quantize
+from embedders import assert_close, assert_same_bits, embedder, fresh
 from models import ids_of, random_sentences, small
 
 needs_packing = pytest.mark.skipif(not can_pack(), reason="this PyTorch cannot pack matrices for oneDNN")
+needs_int8 = pytest.mark.skipif(not can_pack_int8(), reason="this PyTorch or this processor has no exact int8 products")
+KINDS = [pytest.param(Int8Product, marks=needs_int8), RoundedProduct]
 
 
 @needs_packing
@@ -113,3 +120,89 @@ def test_the_reference_can_be_switched_on_at_any_time(tmp_path: Path) -> None:
     layers, _ = model.bilm(ids_of(model.bilm, [["one", "two"]]))
     assert_close(first, second)
     assert_close(second, layers.without_boundaries().activations[:, 0].numpy())
+
+
+# int8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("inner", "columns"), [(3, 5), (128, 512), (2048, 40)])
+def test_an_int8_product_is_the_one_of_integers(kind: type[Int8Product], inner: int, columns: int) -> None:
+    rng = np.random.default_rng(0)
+    x, matrix, other = (rng.standard_normal(shape) for shape in ((70, inner), (inner, columns), (70, columns)))
+    x[3], matrix[:, 2], x[4] = 0.0, 0.0, 1e-20 * x[4]
+    x, matrix, other = (array.astype(np.float32) for array in (x, matrix, other))
+
+    def integers(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+        scale = np.maximum(np.abs(values).max(axis, keepdims=True), 1e-37) / np.float32(127)
+        return np.round(values / scale).astype(np.int64), scale.astype(np.float64)
+
+    (rows, row_scale), (values, scale) = integers(x, 1), integers(matrix, 0)
+    wanted = (rows @ values) * row_scale * scale
+    product = kind(lambda: torch.from_numpy(matrix))
+    given, more = torch.from_numpy(x), torch.from_numpy(other)
+    assert_close(product(given).numpy(), wanted, 1e-4)
+    assert_close(product(given, more[0]).numpy(), wanted + other[0], 1e-4)
+    assert_close(product.plus(given, more).numpy(), wanted + other, 1e-4)
+
+
+@needs_int8
+def test_a_row_of_an_int8_product_does_not_depend_on_the_others() -> None:
+    torch.manual_seed(0)
+    x, matrix, other = torch.randn(70, 300), torch.randn(300, 96), torch.randn(70, 96)
+    product = Int8Product(lambda: matrix)
+    for rows in (1, 2, 5, 16, 33, 64):
+        assert torch.equal(product.plus(x[:rows], other[:rows]), product.plus(x, other)[:rows])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_int8_values_of_a_folder_are_found_again(kind: type[Int8Product]) -> None:
+    torch.manual_seed(0)
+    matrix = torch.randn(40, 30)
+    stored = dequantize(*quantize(matrix, 0))
+    assert_close(kind(lambda: stored)(torch.eye(40)).numpy(), stored.numpy(), 1e-6)
+    assert_close(kind(lambda: matrix)(torch.eye(40)).numpy(), stored.numpy(), 1e-6)
+
+
+@pytest.mark.parametrize("exact", [pytest.param(True, marks=needs_int8), False])
+def test_int8_vectors_are_close_and_the_same_in_any_batch(exact: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elmo.model.packed.can_pack_int8", lambda: exact)
+    torch.manual_seed(0)
+    cnn = CharCNNConfig(filters=((1, 8), (3, 24)), n_highway=1)
+    bilm = BiLM(BiLMConfig(LSTMConfig(64, 32), cnn))
+    sentences = random_sentences(np.random.default_rng(0), 30, 12)
+    model, rounded = Embedder(Pretrained(bilm)), Embedder(Pretrained(bilm), precision="int8")
+    arrays = list(rounded.embed(sentences))
+    for array, wanted in zip(arrays, model.embed(sentences), strict=True):
+        if array.size:
+            assert 1e-5 < np.abs(array - wanted).max() < 0.05 * np.abs(wanted).max()
+    rounded.cache.clear()
+    alone = [next(rounded.embed([sentence])) for sentence in sentences]
+    if exact:
+        assert_same_bits(alone, arrays)
+    assert repr(model).endswith(", float32 on cpu)")
+    assert repr(rounded).endswith(", int8 on cpu)")
+    assert model.fingerprint() != rounded.fingerprint()
+
+
+def test_int8_is_for_a_cpu_and_a_copy_keeps_it() -> None:
+    message = r"^precision is 'int8' and the device 'cuda'; int8 is for a CPU: choose device='cpu'$"
+    with pytest.raises(ConfigError, match=message):
+        embedder(device="cuda", precision="int8")
+    model = embedder(precision="int8")
+    twin = pickle.loads(pickle.dumps(model))
+    assert repr(twin) == repr(model)
+    sentence = ["one", "two", "three"]
+    assert_same_bits(list(twin.embed([sentence])), list(model.embed([sentence])))
+
+
+def test_changed_weights_are_quantised_again() -> None:
+    model = embedder(precision="int8")
+    (before,) = model.embed([["one", "two"]])
+    with torch.no_grad():
+        for parameter in model.bilm.parameters():
+            parameter.mul_(1.1)
+    (after,) = model.embed([["one", "two"]])
+    (wanted,) = embedder(precision="int8").embed([["one", "two"]])
+    assert_same_bits([before], [wanted])
+    assert np.abs(after - before).max() > 1e-3

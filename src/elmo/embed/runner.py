@@ -54,8 +54,16 @@ class _Computed:
 class Runner:
     """Runs sentences through a biLM, batch by batch. `stored` is the warm state in the model's files, if any."""
 
-    def __init__(self, bilm: BiLM, encoder: WordEncoder, cache_bytes: int, stored: State | None = None) -> None:
+    def __init__(
+        self,
+        bilm: BiLM,
+        encoder: WordEncoder,
+        cache_bytes: int,
+        stored: State | None = None,
+        int8: bool = False,
+    ) -> None:
         self.bilm = bilm
+        self.int8 = int8
         self._encoder = encoder
         # A word table needs no cache.
         width = 4 * bilm.config.lstm.projection_dim
@@ -208,7 +216,7 @@ class Runner:
 
     def _compute(self, before: dict[str, State]) -> _Computed:
         """Take a snapshot of the weights that vectors and states depend on, all but the softmax's, and pack them."""
-        return _Computed(Snapshot([self.bilm.token_encoder, self.bilm.lstms]), packed(self.bilm), before)
+        return _Computed(Snapshot([self.bilm.token_encoder, self.bilm.lstms]), packed(self.bilm, self.int8), before)
 
     def _packed(self) -> PackedBiLM | None:
         return None if self.bilm.reference else self._computed.packed

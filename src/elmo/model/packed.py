@@ -11,22 +11,29 @@ from elmo.model.bilm import BiLM
 from elmo.model.char_cnn import CharCNN
 from elmo.model.kernels.char_cnn_cpu import PackedCharCNN
 from elmo.model.kernels.lstm_cpu import PackedLSTM
-from elmo.model.kernels.products import can_pack
+from elmo.model.kernels.products import Int8Product, PackedProduct, Product, RoundedProduct, can_pack, can_pack_int8
 from elmo.model.lstm import ProjectedLSTM, State
 from elmo.model.packing import Packing
 from elmo.model.threads import each
 
 
 class PackedBiLM:
-    """A biLM's token encoder and LSTMs with packed weights. Every matrix is packed at its first use."""
+    """A biLM's token encoder and LSTMs with packed weights. Every matrix is packed at its first use.
+
+    In int8, the LSTMs, the highways and the projections have int8 matrices. The convolutions are sums, not products;
+    cells, gates, and everything else between two products, are float32.
+    """
 
     @torch.inference_mode()
-    def __init__(self, bilm: BiLM) -> None:
+    def __init__(self, bilm: BiLM, int8: bool = False) -> None:
+        product: type[Product] = PackedProduct
+        if int8:
+            product = Int8Product if can_pack_int8() else RoundedProduct
         self.config = bilm.config
         encoder = bilm.token_encoder
-        self.encode = PackedCharCNN(encoder) if isinstance(encoder, CharCNN) else encoder
+        self.encode = PackedCharCNN(encoder, product) if isinstance(encoder, CharCNN) else encoder
         self.stacks = [
-            [PackedLSTM(lstm.layer, direction) for lstm in bilm.lstms if isinstance(lstm, ProjectedLSTM)]
+            [PackedLSTM(lstm.layer, direction, product) for lstm in bilm.lstms if isinstance(lstm, ProjectedLSTM)]
             for direction in range(bilm.config.directions)
         ]
 
@@ -59,10 +66,10 @@ class PackedBiLM:
         return layers, State(after.h[:, :, back], after.c[:, :, back])
 
 
-def packed(bilm: BiLM) -> PackedBiLM | None:
+def packed(bilm: BiLM, int8: bool = False) -> PackedBiLM | None:
     """Return the biLM packed, or None where its own operations compute: on a GPU, in other dtypes than float32."""
     weight = bilm.weight
     dtypes = {parameter.dtype for parameter in bilm.parameters()}
-    if weight.device.type != "cpu" or dtypes != {torch.float32} or bilm.reference or not can_pack():
+    if weight.device.type != "cpu" or dtypes != {torch.float32} or bilm.reference or not (int8 or can_pack()):
         return None
-    return PackedBiLM(bilm)
+    return PackedBiLM(bilm, int8)

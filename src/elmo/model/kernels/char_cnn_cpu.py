@@ -13,26 +13,26 @@ import torch
 from torch import Tensor, nn
 
 from elmo.model.char_cnn import ACTIVATIONS, PADDING_ID, CharCNN, Highway
-from elmo.model.kernels.products import Lazy, PackedProduct
+from elmo.model.kernels.products import Lazy, PackedProduct, Product
 from elmo.model.threads import each
 
 WORDS = 64  # words that are computed together
 
 
 class PackedCharCNN:
-    """A `CharCNN` with weights packed for float32 products."""
+    """A `CharCNN` with packed weights. `product` is the kind of the highways' and the projection's matrix products."""
 
-    def __init__(self, cnn: CharCNN) -> None:
+    def __init__(self, cnn: CharCNN, product: type[Product] = PackedProduct) -> None:
         self.config = cnn.config
         self.activation = ACTIVATIONS[cnn.config.activation]
         self.n_characters = len(cnn.embedding)
         self.tables = [Lazy(_table(cnn.embedding.detach(), weight.detach())) for weight in cnn.filters]
         self.biases = [bias.detach() for bias in cnn.biases]
-        self.highways = [PackedHighway(highway) for highway in cnn.highways if isinstance(highway, Highway)]
-        self.projection: PackedProduct | None = None
+        self.highways = [PackedHighway(highway, product) for highway in cnn.highways if isinstance(highway, Highway)]
+        self.projection: Product | None = None
         if cnn.projection is not None and cnn.projection_bias is not None:
             projection, self.projection_bias = cnn.projection.detach(), cnn.projection_bias.detach()
-            self.projection = PackedProduct(lambda: projection)
+            self.projection = product(lambda: projection)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Character ids (N, C) ─▶ token vectors (N, D)."""
@@ -65,10 +65,10 @@ class PackedCharCNN:
 class PackedHighway:
     """A `Highway` with packed weights."""
 
-    def __init__(self, highway: Highway) -> None:
+    def __init__(self, highway: Highway, product: type[Product]) -> None:
         carry, transform = highway.weight.detach().chunk(2, dim=1)
         carry_bias, transform_bias = highway.bias.detach().chunk(2)
-        self.carry, self.transform = PackedProduct(lambda: carry), PackedProduct(lambda: transform)
+        self.carry, self.transform = product(lambda: carry), product(lambda: transform)
         self.carry_bias, self.transform_bias = carry_bias, transform_bias
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -16,38 +16,40 @@ from torch import Tensor
 
 from elmo.model.kernels import LSTMLayer
 from elmo.model.kernels.lstm_inference import BLOCK_TOKENS, blocks
-from elmo.model.kernels.products import Lazy, PackedProduct
+from elmo.model.kernels.products import Lazy, PackedProduct, Product
 
 JOINED_BYTES = 16 << 20  # the gates are one product with [x; h] up to this size of their matrix
 
 
 class PackedLSTM:
-    """One direction of a layer, with weights packed for float32 products."""
+    """One direction of a layer, with packed weights. `product` is the kind of its matrix products."""
 
-    def __init__(self, layer: LSTMLayer, direction: int) -> None:
+    def __init__(self, layer: LSTMLayer, direction: int, product: type[Product] = PackedProduct) -> None:
         to_gates, hidden_to_gates = layer.weight_input[direction], layer.weight_hidden[direction]
         self.cell_clip, self.proj_clip = layer.cell_clip, layer.proj_clip
         self.dim, self.cell = len(hidden_to_gates), hidden_to_gates.shape[1] // 4
         self.bias = layer.bias[direction].clone()
         self.bias[self.cell : 2 * self.cell] += layer.forget_bias
         self.hidden_to_gates = hidden_to_gates
-        self.from_inputs = PackedProduct(lambda: to_gates)
-        self.from_hidden = PackedProduct(lambda: hidden_to_gates)
+        self.from_inputs, self.from_hidden = product(lambda: to_gates), product(lambda: hidden_to_gates)
+        # Quantised, x and h need a scale each; and one sentence must get what it gets beside others.
+        self.exact = product is PackedProduct
         both_bytes = (to_gates.numel() + hidden_to_gates.numel()) * to_gates.element_size()
-        self.joined = (
-            PackedProduct(lambda: torch.cat([to_gates, hidden_to_gates])) if both_bytes <= JOINED_BYTES else None
-        )
-        self.projection: PackedProduct | None = None
+        self.joined: Product | None = None
+        if self.exact and both_bytes <= JOINED_BYTES:
+            self.joined = product(lambda: torch.cat([to_gates, hidden_to_gates]))
+        self.projection: Product | None = None
         if layer.weight_projection is not None:
             projection = layer.weight_projection[direction]
-            self.projection = PackedProduct(lambda: 2 * projection)
+            self.projection = product(lambda: 2 * projection)
             self.projection_rows = Lazy(lambda: (2 * projection).t().contiguous())  # (D, H), for one sentence
 
     def __call__(self, inputs: Tensor, rows: Sequence[int], h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Run over packed inputs (N, D) from h (B, D) and c (B, H); return outputs (N, D), and h and c at the end."""
         c = 2 * c
         outputs = inputs.new_empty(len(inputs), self.dim)
-        alone = rows.index(1) if rows and rows[-1] == 1 else len(rows)  # from this step on, one sentence is active
+        # From this step on, one sentence is active.
+        alone = rows.index(1) if self.exact and rows and rows[-1] == 1 else len(rows)
         first = sum(rows[:alone])
         h_many = self._many(inputs[:first], rows[:alone], h, c, outputs[:first])
         if alone < len(rows):

@@ -4,44 +4,47 @@
     Int8Product      int8 values with a scale per column; the rows of x are quantised with a scale per row
 
 oneDNN adds up a row of the result in the same order whatever rows are beside it, and integers are exact: a row of the
-result does not depend on the batch. The operators are private to PyTorch; `can_pack` says whether they are there.
+result does not depend on the batch. The operators are private to PyTorch: `can_pack` and `can_pack_int8` try them.
 """
 
 from collections.abc import Callable
 from functools import cache
 from threading import Lock
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 ROWS = 32  # rows that the packing is made for: the best, or nearly, for 8 to 512
-LARGEST = 127  # of an int8 value; −128 is not used
-ZERO_POINT = 128  # rows are stored as uint8, shifted: processors multiply uint8 by int8
+LARGEST = 127  # of a quantised value; −128 is not used
+ZERO_POINT = 128  # the rows of x are stored as uint8, shifted by it: processors multiply uint8 by int8
+
+T = TypeVar("T")
 
 _packing = Lock()
 
 
-class Lazy:
-    """A tensor that is computed when it is first used, by one thread."""
+class Lazy(Generic[T]):
+    """A value that is computed when it is first used, by one thread."""
 
-    def __init__(self, compute: Callable[[], Tensor]) -> None:
+    def __init__(self, compute: Callable[[], T]) -> None:
         self._compute = compute
-        self._tensor: Tensor | None = None
+        self._value: T | None = None
 
-    def __call__(self) -> Tensor:
-        """Return the tensor."""
-        if self._tensor is None:
+    def __call__(self) -> T:
+        """Return the value."""
+        if self._value is None:
             with _packing:
-                if self._tensor is None:
-                    self._tensor = self._compute()
-        return self._tensor
+                if self._value is None:
+                    self._value = self._compute()
+        return self._value
 
 
 class PackedProduct:
     """x (M, K) ─▶ x · matrix, (M, N), for a matrix (K, N) in float32, packed at its first use."""
 
     def __init__(self, matrix: Callable[[], Tensor]) -> None:
-        self._packed = Lazy(
+        self._packed: Lazy[Tensor] = Lazy(
             lambda: torch.ops.mkldnn._reorder_linear_weight.default(matrix().t().contiguous(), ROWS)  # (N, K)
         )
 
@@ -56,6 +59,73 @@ class PackedProduct:
         return product
 
 
+class Int8Product:
+    """x (M, K) ─▶ x · matrix, (M, N), with both in int8: the matrix by columns, at its first use, and x by rows.
+
+    A column's scale is its largest value / 127, as in a model folder with int8 matrices, whose values it finds again.
+    """
+
+    def __init__(self, matrix: Callable[[], Tensor]) -> None:
+        self._packed: Lazy[tuple[Tensor, Tensor, Tensor]] = Lazy(lambda: _pack_int8(matrix()))
+
+    def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return x · matrix + bias, a new tensor."""
+        product, scale = self._integers(x)
+        return product.mul_(scale) if bias is None else torch.addcmul(bias, product, scale, out=product)
+
+    def plus(self, x: Tensor, other: Tensor) -> Tensor:
+        """Return x · matrix + other (M, N), a new tensor."""
+        product, scale = self._integers(x)
+        return torch.addcmul(other, product, scale, out=product)
+
+    def _integers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the product with the quantised x, and the scale of each row, (M, 1)."""
+        scale = _scale(x, 1)
+        rows = torch.div(x, scale).round_().to(torch.int8).view(torch.uint8).bitwise_xor_(ZERO_POINT)  # shifted
+        packed, columns, zeros = self._packed()
+        product: Tensor = torch.ops.onednn.qlinear_pointwise.default(
+            rows, 1.0, ZERO_POINT, packed, columns, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return product, scale
+
+
+class RoundedProduct:
+    """What `Int8Product` computes, in float32: for processors that cannot multiply int8. It is slower than float32."""
+
+    def __init__(self, matrix: Callable[[], Tensor]) -> None:
+        self._rounded: Lazy[Tensor] = Lazy(lambda: _rounded(matrix(), 0))
+
+    def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return x · matrix + bias, a new tensor."""
+        product = _rounded(x, 1) @ self._rounded()
+        return product if bias is None else product.add_(bias)
+
+    def plus(self, x: Tensor, other: Tensor) -> Tensor:
+        """Return x · matrix + other (M, N), a new tensor."""
+        return torch.addmm(other, _rounded(x, 1), self._rounded())
+
+
+Product = PackedProduct | Int8Product | RoundedProduct
+
+
+def _scale(x: Tensor, axis: int) -> Tensor:
+    return x.abs().amax(dim=axis, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny).div_(LARGEST)
+
+
+def _rounded(x: Tensor, axis: int) -> Tensor:
+    """Return x with every row or column rounded to 255 values."""
+    scale = _scale(x, axis)
+    return torch.div(x, scale).round_().mul_(scale)
+
+
+def _pack_int8(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the packed values of a matrix (K, N), and the scale and the zero point of each column."""
+    scale = _scale(matrix, 0)
+    values = torch.div(matrix, scale).round_().to(torch.int8).t().contiguous()
+    packed = torch.ops.onednn.qlinear_prepack.default(values, [ROWS, len(matrix)])
+    return packed, scale[0], torch.zeros(len(values), dtype=torch.int64)
+
+
 @cache
 def can_pack() -> bool:
     """Whether this PyTorch packs matrices for oneDNN, and computes the right product with them."""
@@ -64,5 +134,16 @@ def can_pack() -> bool:
         product = PackedProduct(lambda: matrix)
         found = torch.stack([product(x), product(x, other[0]), product.plus(x, other)])
         return bool(torch.allclose(found, torch.stack([x @ matrix, x @ matrix + other[0], x @ matrix + other])))
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+
+
+@cache
+def can_pack_int8() -> bool:
+    """Whether int8 products are exact here: older processors add them up in 16 bits, which are too few."""
+    try:
+        large = torch.ones(8, 256)
+        large[1] = -1.0
+        return bool(torch.equal(Int8Product(large.t)(large), RoundedProduct(large.t)(large)))
     except (AttributeError, RuntimeError, TypeError):
         return False
