@@ -60,8 +60,10 @@ class PackedLSTM:
         """Run the steps of two and more sentences; return the last h."""
         memory = c.new_empty(max(rows, default=0), self.cell)
         steps = _steps(inputs, rows) if self.joined is not None else self._inputs_to_gates(inputs, rows)
+        cells = hidden = memory[:0]
         for step, output, active in zip(steps, _steps(outputs, rows), rows, strict=True):
-            h, cells, hidden = h[:active], c[:active], memory[:active]
+            if active != len(cells):
+                h, cells, hidden = h[:active], c[:active], memory[:active]
             if self.joined is not None:
                 gates = self.joined(torch.cat([step, h], dim=1), self.bias)
             else:

@@ -17,6 +17,8 @@ from torch import Tensor
 
 ROWS = 32  # rows that the packing is made for: the best, or nearly, for 8 to 512
 LARGEST = 127  # of a quantised value; −128 is not used
+EXACT_TERMS = 2**24 // LARGEST**2  # so many products of two quantised values have an exact sum in float32
+SMALL = 1 << 20  # values of a small matrix
 ZERO_POINT = 128  # the rows of x are stored as uint8, shifted by it: processors multiply uint8 by int8
 
 T = TypeVar("T")
@@ -63,28 +65,32 @@ class Int8Product:
     """x (M, K) ─▶ x · matrix, (M, N), with both in int8: the matrix by columns, at its first use, and x by rows.
 
     A column's scale is its largest value / 127, as in a model folder with int8 matrices, whose values it finds again.
+    A single row is multiplied in float32 if the matrix is small, which is faster: the sums of integers are exact there.
     """
 
     def __init__(self, matrix: Callable[[], Tensor]) -> None:
         self._packed: Lazy[tuple[Tensor, Tensor, Tensor]] = Lazy(lambda: _pack_int8(matrix()))
+        self._integers_as_floats: Lazy[Tensor] = Lazy(lambda: _rounded(matrix(), 0)[0])
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x · matrix + bias, a new tensor."""
-        product, scale = self._integers(x)
+        product, scale = self._by_columns(x)
         return product.mul_(scale) if bias is None else torch.addcmul(bias, product, scale, out=product)
 
     def plus(self, x: Tensor, other: Tensor) -> Tensor:
         """Return x · matrix + other (M, N), a new tensor."""
-        product, scale = self._integers(x)
+        product, scale = self._by_columns(x)
         return torch.addcmul(other, product, scale, out=product)
 
-    def _integers(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the product with the quantised x, and the scale of each row, (M, 1)."""
-        scale = _scale(x, 1)
-        rows = torch.div(x, scale).round_().to(torch.int8).view(torch.uint8).bitwise_xor_(ZERO_POINT)  # shifted
+    def _by_columns(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the product with the integers of x, and the scale of each row, (M, 1)."""
+        rows, scale = _rounded(x, 1)
         packed, columns, zeros = self._packed()
+        if len(x) == 1 and x.shape[1] <= EXACT_TERMS and x.shape[1] * len(columns) <= SMALL:
+            return torch.mm(rows, self._integers_as_floats()).mul_(columns), scale
+        shifted = rows.to(torch.int8).view(torch.uint8).bitwise_xor_(ZERO_POINT)
         product: Tensor = torch.ops.onednn.qlinear_pointwise.default(
-            rows, 1.0, ZERO_POINT, packed, columns, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+            shifted, 1.0, ZERO_POINT, packed, columns, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
         return product, scale
 
@@ -93,35 +99,31 @@ class RoundedProduct:
     """What `Int8Product` computes, in float32: for processors that cannot multiply int8. It is slower than float32."""
 
     def __init__(self, matrix: Callable[[], Tensor]) -> None:
-        self._rounded: Lazy[Tensor] = Lazy(lambda: _rounded(matrix(), 0))
+        self._rounded: Lazy[Tensor] = Lazy(lambda: torch.mul(*_rounded(matrix(), 0)))
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x · matrix + bias, a new tensor."""
-        product = _rounded(x, 1) @ self._rounded()
+        product = torch.mul(*_rounded(x, 1)) @ self._rounded()
         return product if bias is None else product.add_(bias)
 
     def plus(self, x: Tensor, other: Tensor) -> Tensor:
         """Return x · matrix + other (M, N), a new tensor."""
-        return torch.addmm(other, _rounded(x, 1), self._rounded())
+        return torch.addmm(other, torch.mul(*_rounded(x, 1)), self._rounded())
 
 
 Product = PackedProduct | Int8Product | RoundedProduct
 
 
-def _scale(x: Tensor, axis: int) -> Tensor:
-    return x.abs().amax(dim=axis, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny).div_(LARGEST)
-
-
-def _rounded(x: Tensor, axis: int) -> Tensor:
-    """Return x with every row or column rounded to 255 values."""
-    scale = _scale(x, axis)
-    return torch.div(x, scale).round_().mul_(scale)
+def _rounded(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Return x as integers from −127 to 127, in float32, and the scale of each row (axis 1) or column (axis 0)."""
+    scale = x.abs().amax(dim=axis, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny).div_(LARGEST)
+    return torch.div(x, scale).round_(), scale
 
 
 def _pack_int8(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the packed values of a matrix (K, N), and the scale and the zero point of each column."""
-    scale = _scale(matrix, 0)
-    values = torch.div(matrix, scale).round_().to(torch.int8).t().contiguous()
+    rounded, scale = _rounded(matrix, 0)
+    values = rounded.to(torch.int8).t().contiguous()
     packed = torch.ops.onednn.qlinear_prepack.default(values, [ROWS, len(matrix)])
     return packed, scale[0], torch.zeros(len(values), dtype=torch.int64)
 
