@@ -24,7 +24,9 @@ TokenizedOption = Annotated[
     bool, typer.Option("--tokenized/--raw", help="Tokens with spaces between them, or raw text.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
-PrecisionOption = Annotated[str, typer.Option(help="float32, or bfloat16, which is faster and less exact.")]
+PrecisionOption = Annotated[
+    str, typer.Option(help="float32; bfloat16, or on a CPU int8, are faster and less exact.")
+]
 BatchTokensOption = Annotated[
     int | None,
     typer.Option(metavar="N", help="Tokens per batch.  [default: 4096 on a CPU, 65536 on a GPU]", min=1),

@@ -2,6 +2,7 @@
 
     lstm_inference             the LSTM without a gradient, in PyTorch operations, on any device
     lstm_training              the LSTM with a gradient, likewise
+    lstm_cpu, char_cnn_cpu     inference on a CPU with packed matrices (`products`), used through `model/packed.py`
     lstm_gpu, char_cnn_gpu,    Triton kernels, between the matrix products of cuBLAS
     highway_gpu, softmax_gpu
 
