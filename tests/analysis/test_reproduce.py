@@ -104,6 +104,7 @@ def test_analyses_share_their_runs(done: Path) -> None:
     assert runs("sample-efficiency")["snli/with ELMo/1.0"] == both
     assert len(set(runs("layer-weighting").values())) == len(runs("layer-weighting"))
     assert (done / "runs" / both / "seed-0" / "model").is_dir()
+    assert list((done / "runs").glob("*/seed-*/checkpoints")) == []
 
 
 def test_baselines_are_the_same_run_for_every_bilm(tmp_path: Path) -> None:
@@ -213,6 +214,7 @@ def test_runs_in_parallel_have_the_same_scores(tmp_path: Path, monkeypatch: pyte
     assert ours["seeds"] == theirs["seeds"] == [0, 1]
     assert ours["curves"] == theirs["curves"]
     assert (parallel.runs / ours["runs"] / "seed-0" / "log.txt").exists()
+    assert list(parallel.runs.glob("*/seed-*/checkpoints")) == []
 
 
 def test_the_small_datasets_are_those_of_the_tasks() -> None:
