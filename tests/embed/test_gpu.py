@@ -1,13 +1,16 @@
 """The GPU computes what the CPU computes. Run where there is one: `pytest -m gpu`."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from elmo.embed.embedder import Embedder
+from elmo.embed.embedder import Embedder, load
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.lstm import LSTMConfig
 from elmo.weights.folder import Pretrained
+from many_langs_reference import SIZES, folder_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,6 +40,15 @@ def test_the_kernels_agree_with_the_reference_path(state: str) -> None:
     reference.bilm.reference = True
     for a, b in zip(kernels.embed(SENTENCES, state=state), reference.embed(SENTENCES, state=state), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("char_dim", [5, 50])  # 50, the published models', is too large for the kernel
+def test_many_langs_agrees_with_the_cpu(char_dim: int, tmp_path: Path) -> None:
+    wide = {"char_dim": char_dim, "filters": [[1, 32], [7, 64]], "max_characters_per_token": 50}
+    folder = folder_of(tmp_path, SIZES | {"token_embedder": SIZES["token_embedder"] | wide})
+    ours, theirs = (list(load(folder, device=device).embed(SENTENCES)) for device in ("cuda", "cpu"))
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
 
 
 def test_bfloat16_is_near_float32() -> None:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from elmo.embed.runner import BATCH_TOKENS
 from elmo.errors import ConfigError, ElmoError
-from elmo.model.bilm import BiLM
 from elmo.model.lstm import State
+from elmo.model.packed import PackedBiLM
 from elmo.model.packing import Packing
 from embedders import REFERENCE, assert_close, embedder
 from models import random_sentences, state_of
@@ -77,15 +77,15 @@ SHORTAGES = {
 
 def limit_memory(monkeypatch: pytest.MonkeyPatch, tokens: int, error: Callable[[], Exception]) -> list[int]:
     """Let the biLM fail on batches of more than so many tokens; the sizes it was given are listed."""
-    contextualize, sizes = BiLM.contextualize, []
+    contextualize, sizes = PackedBiLM.contextualize, []
 
-    def limited(self: BiLM, vectors: Tensor, packing: Packing, state: State | None = None) -> Any:
+    def limited(self: PackedBiLM, vectors: Tensor, packing: Packing, state: State) -> Any:
         sizes.append(len(vectors))
         if len(vectors) > tokens:
             raise error()
         return contextualize(self, vectors, packing, state)
 
-    monkeypatch.setattr(BiLM, "contextualize", limited)
+    monkeypatch.setattr(PackedBiLM, "contextualize", limited)
     return sizes
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from elmo.embed.embedder import Embedder
-from elmo.errors import ConfigError, DataError
+from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.integrations.export import export
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.lstm import LSTMConfig
@@ -95,6 +95,15 @@ def test_other_token_encoders(kind: str, format: str, tmp_path: Path) -> None:
     files = export(place, tmp_path / "exported", format=format)
     model = Embedder(source.read(place))
     assert_gives_our_layers(model, files, run_onnx if format == "onnx" else run_torch, SENTENCES)
+
+
+def test_onnx_refuses_more_than_a_file_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnx", reason="needs onnx: pip install 'elmo-torch[onnx]'")
+    _, weights = write_published(tmp_path, *published("as published"))
+    monkeypatch.setattr("elmo.integrations.onnx.MAX_BYTES", 1000)
+    with pytest.raises(ElmoError, match=r"token_encoder: has [\d,]+ bytes of weights; an ONNX file has at most 1,000"):
+        export(weights, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -360,6 +360,31 @@ def test_convolutions_of_other_embeddings(embedding_dim: int) -> None:
     assert_close(values | gradients(values, dict(cnn.named_parameters())), exactly_convolved(cnn, ids), FLOAT32)
 
 
+def test_convolutions_of_another_alphabet() -> None:
+    """A padding character that is not bilm-tf's, and more characters than bytes: as in ELMoForManyLangs."""
+    torch.manual_seed(0)
+    cnn = CharCNN(CharCNNConfig("relu", 5, FILTERS, 0, 9, 700), sum(n for _, n in FILTERS), padding_id=3).to(DEVICE)
+    rows = [[600, *range(k, k + 40 * k, 40), 699] for k in range(8)]
+    ids = torch.tensor([[*row, *[3] * (9 - len(row))][:9] for row in rows], device=DEVICE)
+    relu = char_cnn_gpu.convolve_gpu(ids, 3, cnn.embedding, [*cnn.filters], [*cnn.biases], True)
+    assert_close({"values": relu}, {"values": exactly_convolved(cnn, ids)["values"]}, FLOAT32)
+
+
+@pytest.mark.parametrize(("embedding_dim", "by_kernel"), [(16, True), (64, True), (65, False)])
+def test_large_windows_are_not_for_the_kernel(
+    embedding_dim: int, by_kernel: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cnn, ids = encoder("relu", 9, embedding_dim), torch.from_numpy(word_ids(TEXT, 9)).to(DEVICE)
+    used = []
+    kernel = char_cnn_gpu.convolve_gpu
+    monkeypatch.setattr("elmo.model.char_cnn.triton_computes", lambda tensor: True)
+    monkeypatch.setattr(char_cnn_gpu, "convolve_gpu", lambda *given: used.append(1) or kernel(*given))
+    with torch.no_grad():
+        found = cnn.convolve(ids)
+    assert bool(used) == by_kernel
+    assert_close({"values": found}, {"values": exactly_convolved(cnn, ids)["values"]}, FLOAT32)
+
+
 def test_convolutions_of_more_words_than_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What many programs share, by few: each adds up several tiles, and several add to one copy."""
     monkeypatch.setattr(char_cnn_gpu, "SPLITS", 2)

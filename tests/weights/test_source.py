@@ -296,8 +296,8 @@ def test_a_name_of_nothing(in_the_package: Path, name: str) -> None:
     write_folder(in_the_package / "tiny")
     message = (
         f"{name}: no such file or folder, and no model of that name; expected a model folder, a zip of one, an .hdf5 "
-        "with its options beside it, hf:owner/name on the Hugging Face Hub, or one of english-large, tiny, small, "
-        "medium, original,"
+        "with its options beside it, hf:owner/name on the Hugging Face Hub, nlpl:VERSION/ID of the NLPL repository, or "
+        "one of english-large, tiny, small, medium, original,"
     )
     with pytest.raises(WeightsError, match=f"^{re.escape(message)}"):
         source.read(name)
@@ -509,7 +509,7 @@ def test_a_zip_of_two_models(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
         for name in ("one", "two"):
             archive.writestr(f"{name}/config.json", "{}")
-    message = r"model\.zip: contains more than one config\.json; expected the zip of one model"
+    message = r"model\.zip: contains more than one config\.json; expected the archive of one model"
     with pytest.raises(WeightsError, match=message):
         source.read(tmp_path / "model.zip")
 

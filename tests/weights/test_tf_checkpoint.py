@@ -160,6 +160,16 @@ def test_beside_an_hdf5_file_it_is_read_only_for_its_softmax(tmp_path: Path) -> 
     plain, whole = source.read(run), source.read(run, softmax=True)
     assert plain.bilm.softmax is None and whole.bilm.softmax is not None
     assert torch.equal(plain.bilm.lstms[0].bias, 2 * whole.bilm.lstms[0].bias)
+    (run / "another.index").touch()  # which one has the softmax is not known, and does not matter here
+    (run / "checkpoint").unlink()
+    assert torch.equal(source.read(run).bilm.lstms[0].bias, plain.bilm.lstms[0].bias)
+    with pytest.raises(WeightsError, match="name one of them"):
+        source.read(run, softmax=True)
+
+
+def test_a_name_that_is_nearly_too_long(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="no such file or folder"):
+        source.read(tmp_path / ("x" * 252))
 
 
 def test_conversion_keeps_the_softmax(tmp_path: Path) -> None:

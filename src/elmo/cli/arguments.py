@@ -7,8 +7,8 @@ import typer
 
 # What a model can be, in a help screen.
 MODEL = (
-    "A model folder, a zip file of one, an .hdf5 file with its options.json beside it, hf:OWNER/NAME on the Hugging "
-    "Face Hub, or the name of an installed or published model."
+    "A model folder, a zip or tar of one, an .hdf5 file or a TensorFlow checkpoint with its options.json beside it, "
+    "hf:OWNER/NAME on the Hugging Face Hub, or the name of an installed or published model."
 )
 
 ModelArgument = Annotated[str, typer.Argument(help=MODEL)]
@@ -24,7 +24,9 @@ TokenizedOption = Annotated[
     bool, typer.Option("--tokenized/--raw", help="Tokens with spaces between them, or raw text.")
 ]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
-PrecisionOption = Annotated[str, typer.Option(help="float32, or bfloat16, which is faster and less exact.")]
+PrecisionOption = Annotated[
+    str, typer.Option(help="float32; bfloat16, or on a CPU int8, are faster and less exact.")
+]
 BatchTokensOption = Annotated[
     int | None,
     typer.Option(metavar="N", help="Tokens per batch.  [default: 4096 on a CPU, 65536 on a GPU]", min=1),

@@ -42,14 +42,15 @@ def load(
     softmax: bool = False,
     cache_bytes: int = CACHE_BYTES,
 ) -> "Embedder":
-    """Load a model: a folder, a zip of one, an HDF5 with its options beside it, a hub id, a published or packaged name.
+    """Load a model: a folder, an archive, an HDF5 or a checkpoint, a hub id, an installed or a published name.
 
-    The default is the English model that comes with the package.
+    The default is the English model that comes with the package. Folders of ELMoForManyLangs and training runs of
+    bilm-tf are read as they are.
 
-    `options` is the path of an options.json that is not beside its HDF5 file. With `token_embeddings` and its
+    `options` is the path of an options.json that is not beside its weights. With `token_embeddings` and its
     `vocabulary`, words are looked up in that file instead of being read as characters. `softmax` also reads the softmax
-    of a model folder, which `score` and `substitutes` need. `precision="bfloat16"` is faster, and less exact, on GPUs
-    and on processors with instructions for it.
+    of a folder or a checkpoint, which `score` and `substitutes` need. `precision="bfloat16"` is faster, and less exact,
+    on GPUs and on processors with instructions for it; `precision="int8"` on CPUs, whatever the precision of the files.
     """
     where = device_named(device)
     read = source.read(
@@ -76,32 +77,43 @@ class Embedder:
     ) -> None:
         if precision not in PRECISIONS:
             raise ConfigError(f"precision is {precision!r}; expected one of {', '.join(PRECISIONS)}")
+        _check_int8(precision, torch.device(device))
         model.bilm.to(torch.device(device), PRECISIONS[precision]).eval().freeze()
-        self._begin(model, cache_bytes, name)
+        self._begin(model, cache_bytes, name, precision)
 
-    def _begin(self, model: Pretrained, cache_bytes: int, name: str | None, carried: State | None = None) -> None:
+    def _begin(
+        self, model: Pretrained, cache_bytes: int, name: str | None, precision: str, carried: State | None = None
+    ) -> None:
         self.name = name
+        self.precision = precision
         self.config = model.bilm.config
         self.vocabulary = model.vocabulary
         self._lexicon = model.lexicon
         self._cache_bytes = cache_bytes
         self._encoder = WordEncoder(model.bilm, model.vocabulary, model.lexicon)
         # Public, for code that needs more than `embed` gives, such as `embed_file`.
-        self.runner = Runner(model.bilm, self._encoder, cache_bytes, model.warm_state)
+        self.runner = Runner(model.bilm, self._encoder, cache_bytes, model.warm_state, precision == "int8")
         self.runner.carried = carried
         self._staging = Staging()
 
     def __repr__(self) -> str:
         name = "" if self.name is None else f"{self.name!r}, "
+        dtype = "int8" if self.precision == "int8" else str(self.bilm.weight.dtype).removeprefix("torch.")
         return (
             f"Embedder({name}{self.n_layers} layers of {self.dim}, {self.bilm.n_parameters():,} parameters, "
-            f"{str(self.bilm.weight.dtype).removeprefix('torch.')} on {self.device})"
+            f"{dtype} on {self.device})"
         )
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy needs, also in another process: no locks, no cache."""
         model = Pretrained(self.bilm, self.vocabulary, self.runner.warm_state(), self._lexicon)
-        return {"model": model, "cache_bytes": self._cache_bytes, "name": self.name, "carried": self.runner.carried}
+        return {
+            "model": model,
+            "cache_bytes": self._cache_bytes,
+            "name": self.name,
+            "precision": self.precision,
+            "carried": self.runner.carried,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._begin(**state)
@@ -133,7 +145,9 @@ class Embedder:
 
     def to(self, device: torch.device | str) -> "Embedder":
         """Move the model to a device, by its name or "auto"; the word cache starts empty there. Returns itself."""
-        self.bilm.to(device_named(str(device)))
+        where = device_named(str(device))
+        _check_int8(self.precision, where)
+        self.bilm.to(where)
         self.runner.forget_if_changed()
         return self
 
@@ -236,14 +250,18 @@ class Embedder:
         return LanguageModel(self.runner, self.vocabulary).substitutes(next(tokenize_sentences([sentence])), i, n)
 
     def fingerprint(self) -> str:
-        """Return a short hash of the config and the weights, the same from whatever file they were read."""
+        """Return a short hash of the config and the weights, the same from whatever file they were read.
+
+        With `precision="int8"` it is another one, because the vectors are.
+        """
         # Sums of the values' bits, as integers: the same in any order, on any device.
         sums = [int(parameter.float().view(torch.int32).sum()) for parameter in self.bilm.parameters()]
-        return hashlib.sha256(repr((self.config, sums)).encode()).hexdigest()[:16]
+        what = (self.config, sums, "int8") if self.precision == "int8" else (self.config, sums)
+        return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
     def token_vectors(self, words: Sequence[str]) -> Array:
         """Return the context-independent vectors of words, (N, D), the input of the LSTMs."""
-        vectors: Array = self._encoder(next(tokenize_sentences([words], None))).float().cpu().numpy()
+        vectors: Array = self.runner.encode(next(tokenize_sentences([words], None))).float().cpu().numpy()
         return vectors
 
     def ids(self, sentences: Iterable[Sentence]) -> Tensor:
@@ -268,3 +286,8 @@ class Embedder:
             stored = Embedder(Pretrained(folder.rounded(self.bilm, dtype), self.vocabulary, lexicon=self._lexicon))
         model = Pretrained(self.bilm, self.vocabulary, stored.warm_state(), self._lexicon)
         folder.write(model, Path(path).expanduser(), dtype)
+
+
+def _check_int8(precision: str, device: torch.device) -> None:
+    if precision == "int8" and device.type != "cpu":
+        raise ConfigError(f"precision is 'int8' and the device {str(device)!r}; int8 is for a CPU: choose device='cpu'")

@@ -5,8 +5,9 @@ states, which are computed once for each set of weights and never changed. The c
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from threading import Lock
 from typing import TypeVar
@@ -22,25 +23,30 @@ from elmo.errors import ConfigError, ElmoError
 from elmo.model.bilm import BiLM
 from elmo.model.device import without_autocast
 from elmo.model.lstm import State
+from elmo.model.packed import PackedBiLM, packed
 from elmo.model.packing import Packing
+from elmo.model.threads import each
 from elmo.text import batches
 from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
 
 log = logging.getLogger("elmo")
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 # A batch of sentences, its layers, (N, 2D) each, packed ─▶ a result for each sentence
 Finish = Callable[[list[list[str]], list[Tensor], Packing], list[Result]]
 
 BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}  # tokens per batch
 WINDOW_BATCHES = 4  # batches in a window, which is sorted by length
+PIECE_TOKENS = 2048  # with packed weights, a batch of more tokens is divided: its pieces stay in the processor's cache
 
 
 @dataclass(frozen=True)
-class _Starts:
-    """Initial states, (L, 2, 1, ·), computed from one set of weights, by the name of the state."""
+class _Computed:
+    """What is computed once from a set of weights: packed weights; initial states, (L, 2, 1, ·), by their name."""
 
     weights: Snapshot
+    packed: PackedBiLM | None  # None: the biLM's own operations compute
     before: dict[str, State] = field(default_factory=dict)  # before a boundary
     after: dict[str, State] = field(default_factory=dict)  # after a boundary, before the first token
 
@@ -48,15 +54,24 @@ class _Starts:
 class Runner:
     """Runs sentences through a biLM, batch by batch. `stored` is the warm state in the model's files, if any."""
 
-    def __init__(self, bilm: BiLM, encoder: WordEncoder, cache_bytes: int, stored: State | None = None) -> None:
+    def __init__(
+        self,
+        bilm: BiLM,
+        encoder: WordEncoder,
+        cache_bytes: int,
+        stored: State | None = None,
+        int8: bool = False,
+    ) -> None:
         self.bilm = bilm
+        self.int8 = int8
+        self._encoder = encoder
         # A word table needs no cache.
         width = 4 * bilm.config.lstm.projection_dim
-        self.words = WordCache(encoder, cache_bytes // width if bilm.config.n_words is None else 0)
+        self.words = WordCache(self._encode, cache_bytes // width if bilm.config.n_words is None else 0)
         self.carried: State | None = None
         self._carrying = Lock()
         self._changing = Lock()
-        self._starts = _Starts(self._snapshot(), {} if stored is None else {"warm": stored})
+        self._computed = self._compute({} if stored is None else {"warm": stored})
 
     @property
     def device(self) -> torch.device:
@@ -79,10 +94,15 @@ class Runner:
         The vectors of the boundaries are not returned, and from one initial state these two steps always give the same
         result: they are computed once, and a sentence costs only its tokens.
         """
-        starts = self._current()
-        if state not in starts.after:
-            starts.after[state] = self._after_boundaries(self._before(starts, state))
-        return starts.after[state]
+        computed = self._current()
+        if state not in computed.after:
+            computed.after[state] = self._after_boundaries(self._before(computed, state))
+        return computed.after[state]
+
+    def encode(self, words: Sequence[str]) -> Tensor:
+        """Return the vectors of words, (N, D), without the cache."""
+        self.forget_if_changed()
+        return self._encode(words)
 
     def forget_if_changed(self) -> None:
         """Drop vectors and states that were computed from old weights, and free their memory."""
@@ -111,14 +131,18 @@ class Runner:
             skipped = min(skip, len(window))
             skip -= skipped
             first = start()
+            pieces = batches.by_length([len(sentence) for sentence in window], self._piece_tokens(batch_tokens))
+            self._encode_new_words(window)  # also of a window that is skipped: the cache must have seen them
+            if skipped == len(window):
+                continue
+
+            def run(rows: list[int], window: list[list[str]] = window, first: State = first) -> list[Result]:
+                every = State(*(part.expand(-1, -1, len(rows), -1) for part in first))
+                return self.run([window[row] for row in rows], every, finish)[0]
+
             results: dict[int, Result] = {}
-            for rows in batches.by_length([len(sentence) for sentence in window], batch_tokens):
-                batch = [window[row] for row in rows]
-                if skipped == len(window):
-                    self._vectors(batch)  # the cache must have seen them
-                else:
-                    every = State(*(part.expand(-1, -1, len(batch), -1) for part in first))
-                    results.update(zip(rows, self.run(batch, every, finish)[0], strict=True))
+            for rows, of_rows in zip(pieces, self._each(run, pieces), strict=True):
+                results.update(zip(rows, of_rows, strict=True))
             for row in range(skipped, len(window)):
                 yield results.pop(row) if empty is None or window[row] else empty()
 
@@ -132,9 +156,10 @@ class Runner:
         for batch in batches.consecutive(sentences, batch_size):
             size = len(batch)
             with self._carrying:
+                self.forget_if_changed()
                 before = self._carried_by(size)
                 start = State(*(part[:, :, :size] for part in before))
-                results, after = self.run(batch, start, finish)
+                ((results, after),) = self._each(partial(self.run, start=start, finish=finish), [batch])
                 # A smaller batch leaves the states of further rows unchanged.
                 pairs = zip(after, before, strict=True)
                 self.carried = State(*(torch.cat([new, old[:, :, size:]], dim=2) for new, old in pairs))
@@ -151,7 +176,7 @@ class Runner:
         try:
             with torch.inference_mode(), without_autocast(self.bilm.weight):
                 packing = Packing.of([len(sentence) for sentence in batch])
-                layers, state = self.bilm.contextualize(self._vectors(batch, packing), packing, start)
+                layers, state = self._contextualize(self._vectors(batch, packing), packing, start)
                 return finish(batch, layers, packing), state
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if isinstance(error, RuntimeError) and not _out_of_memory(error):
@@ -177,39 +202,63 @@ class Runner:
         pairs = list(zip(self.carried, zeros, strict=True))
         return State(*(torch.cat([part.to(zero), zero[:, :, part.shape[2] :]], dim=2) for part, zero in pairs))
 
-    def _current(self) -> _Starts:
-        """Return the states of the present weights; drop everything computed from others."""
-        starts = self._starts
-        if starts.weights.holds():
-            return starts
+    def _current(self) -> _Computed:
+        """Return what is computed from the present weights; drop everything computed from others."""
+        computed = self._computed
+        if computed.weights.holds():
+            return computed
         with self._changing:
-            if self._starts is starts:
-                weights = self._snapshot()
+            if self._computed is computed:
+                new = self._compute({})
                 self.words.clear()  # first: a thread that sees the new states must not find old vectors
-                self._starts = _Starts(weights)
-            return self._starts
+                self._computed = new
+            return self._computed
 
-    def _snapshot(self) -> Snapshot:
-        """Take a snapshot of the weights that vectors and states depend on: all but the softmax's."""
-        return Snapshot([self.bilm.token_encoder, self.bilm.lstms])
+    def _compute(self, before: dict[str, State]) -> _Computed:
+        """Take a snapshot of the weights that vectors and states depend on, all but the softmax's, and pack them."""
+        return _Computed(Snapshot([self.bilm.token_encoder, self.bilm.lstms]), packed(self.bilm, self.int8), before)
+
+    def _packed(self) -> PackedBiLM | None:
+        return None if self.bilm.reference else self._computed.packed
+
+    def _piece_tokens(self, batch_tokens: int) -> int:
+        """Return the number of tokens that are computed together."""
+        return batch_tokens if self._packed() is None else min(batch_tokens, PIECE_TOKENS)
+
+    def _each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Return `function` of each item, computed on several threads if the weights are packed."""
+        return [function(item) for item in items] if self._packed() is None else each(function, items)
+
+    def _contextualize(self, tokens: Tensor, packing: Packing, start: State) -> tuple[list[Tensor], State]:
+        return (self._packed() or self.bilm).contextualize(tokens, packing, start)
+
+    def _encode(self, words: Sequence[str]) -> Tensor:
+        packed = self._packed()
+        return self._encoder(words, None if packed is None else packed.encode)
 
     @torch.inference_mode()
-    def _before(self, starts: _Starts, state: str) -> State:
+    def _before(self, computed: _Computed, state: str) -> State:
         zeros = self.bilm.zero_state(1)
         if state == "fresh":
             return zeros
-        if state not in starts.before:
-            sentences = [with_boundaries(line.split()) for line in TEXT]
-            starts.before[state] = warm_state(self.bilm, [self._vectors([sentence]) for sentence in sentences])
-        return State(*(known.to(zero) for known, zero in zip(starts.before[state], zeros, strict=True)))
+        if state not in computed.before:
+            vectors = [self._vectors([with_boundaries(line.split())]) for line in TEXT]
+            computed.before[state] = warm_state(self._contextualize, vectors, zeros)
+        return State(*(known.to(zero) for known, zero in zip(computed.before[state], zeros, strict=True)))
 
     @torch.inference_mode()
     def _after_boundaries(self, start: State) -> State:
         both = State(*(part.expand(-1, -1, 2, -1) for part in start))
         vectors = self._vectors([[BEGIN_SENTENCE], [END_SENTENCE]])
-        _, after = self.bilm.contextualize(vectors, Packing.of([1, 1]), both)
+        _, after = self._contextualize(vectors, Packing.of([1, 1]), both)
         directions = range(self.bilm.config.directions)  # direction k reads boundary k first
         return State(*(torch.stack([part[:, k, k : k + 1] for k in directions], dim=1) for part in after))
+
+    def _encode_new_words(self, sentences: list[list[str]]) -> None:
+        """Let the cache store the words of some batches, so that threads do not encode the same word at once."""
+        words = list(dict.fromkeys(chain.from_iterable(sentences)))
+        if len(words) <= self.words.capacity:
+            self.words.vectors(words)
 
     @torch.inference_mode()
     def _vectors(self, batch: list[list[str]], packing: Packing | None = None) -> Tensor:

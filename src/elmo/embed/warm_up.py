@@ -4,9 +4,10 @@ bilm-tf and AllenNLP start at zeros and carry the state from batch to batch, so 
 the state after earlier sentences. This text brings a model into such a state, always the same.
 """
 
-import torch
+from collections.abc import Callable
 
-from elmo.model.bilm import BiLM
+from torch import Tensor
+
 from elmo.model.lstm import State
 from elmo.model.packing import Packing
 
@@ -30,9 +31,11 @@ TEXT = [
 ]
 
 
-def warm_state(bilm: BiLM, vectors: list[torch.Tensor]) -> State:
+Contextualize = Callable[[Tensor, Packing, State], tuple[list[Tensor], State]]  # as `BiLM.contextualize`
+
+
+def warm_state(contextualize: Contextualize, vectors: list[Tensor], state: State) -> State:
     """Return the state after the text, (L, 2, 1, ·), from the token vectors (T, D) of each sentence."""
-    state = bilm.zero_state(1)
     for tokens in vectors:
-        _, state = bilm.contextualize(tokens, Packing.of([len(tokens)]), state)
+        _, state = contextualize(tokens, Packing.of([len(tokens)]), state)
     return state

@@ -38,19 +38,20 @@ class WordEncoder:
         self.lexicon = lexicon
 
     @torch.inference_mode()
-    def __call__(self, words: Sequence[str]) -> Tensor:
-        """Return the vectors of words, (N, D)."""
+    def __call__(self, words: Sequence[str], encode: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Return the vectors of words, (N, D); `encode` computes what the biLM's own token encoder would compute."""
         weight, config = self.bilm.weight, self.bilm.config
         if not words:
             return weight.new_empty(0, config.lstm.projection_dim)
+        encode = self.bilm.token_encoder if encode is None else encode
         with without_autocast(weight):
             if config.n_words is not None:
                 assert self.vocabulary is not None
                 rows = torch.from_numpy(self.vocabulary.ids(words)).to(weight.device)
-                vectors: Tensor = self.bilm.token_encoder(rows)
+                vectors: Tensor = encode(rows)
                 return vectors
             parts = [
-                self.bilm.token_encoder(torch.from_numpy(self._word_ids(some)).to(weight.device))
+                encode(torch.from_numpy(self._word_ids(some)).to(weight.device))
                 for some in batches.consecutive(words, WORDS_AT_ONCE)
             ]
             return torch.cat(parts)

@@ -28,6 +28,7 @@ from elmo.model.many_langs_encoder import ManyLangsEncoder
 
 TOKEN_ENCODER, LSTMS = "token_encoder.onnx", "lstms.onnx"
 Inputs = dict[str, tuple[str, list[int | str]]]  # the type and the sizes of each; a name is an axis of any size
+MAX_BYTES = 2_000_000_000  # of weights in one file
 OPSET, IR_VERSION = 17, 8  # read by every onnxruntime since 1.12 (2022)
 
 
@@ -236,6 +237,9 @@ class _Graph:
 
     def model(self, inputs: Inputs, result: str, output: str, shape: Sequence[int | str]) -> Any:
         """Return the model; `result` is the name of the result that becomes its output."""
+        size = sum(len(weight.raw_data) for weight in self._weights)
+        if size > MAX_BYTES:
+            raise ElmoError(f"{self._name}: has {size:,} bytes of weights; an ONNX file has at most {MAX_BYTES:,}")
         self._nodes.append(self._onnx.helper.make_node("Identity", [result], [output]))
         graph = self._onnx.helper.make_graph(
             self._nodes,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from elmo.errors import ConfigError
 from elmo.model.checks import check_integer
-from elmo.model.kernels import triton_computes
+from elmo.model.kernels import MAX_WINDOW, triton_computes
 
 PADDING_ID = 261  # the padding *character*, learned and part of the convolutions; 0 means "no token"
 GROUP = 64  # words convolved together: their (words, positions, filters) fit into a CPU's cache
@@ -144,7 +144,8 @@ class CharCNN(nn.Module):
         """
         if not len(ids):
             return self.embedding.new_empty(0, self.config.n_filters)
-        if triton_computes(self.embedding) and not self.reference:
+        small = self.config.widest * self.config.embedding_dim <= MAX_WINDOW
+        if triton_computes(self.embedding) and not self.reference and small:
             from elmo.model.kernels.char_cnn_gpu import convolve_gpu
 
             relu = self.config.activation == "relu"

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from elmo.errors import ConfigError
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# Names of precisions, and the dtype of the weights. In int8, their packed copy is what computes.
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}
 
 
 def device_named(name: str) -> torch.device:

@@ -45,7 +45,7 @@ def model_info(model: str | Path = DEFAULT) -> ModelInfo:
 
 
 def _dtypes(place: Path) -> list[str]:
-    if many_langs.is_folder(place) or (tf_checkpoint.find(place) is not None and not source.has_hdf5(place)):
+    if many_langs.is_folder(place) or (not source.has_hdf5(place) and tf_checkpoint.find(place) is not None):
         return ["float32"]
     if (place / folder.CONFIG).is_file():
         return stored_dtypes(place / folder.WEIGHTS)

@@ -144,7 +144,8 @@ def _token_tensors(file: "_Weights", config: BiLMConfig) -> dict[str, Tensor]:
         tensors["char_cnn.embedding"] = _with_empty_row(characters)
         for k, (size, count) in enumerate(cnn.filters):
             weight = file.tensor(f"convolutions.{k}.weight", count, cnn.embedding_dim, size)
-            tensors[f"char_cnn.filters.{k}"] = weight.permute(2, 1, 0).reshape(size * cnn.embedding_dim, count)
+            weight = weight.permute(2, 1, 0).contiguous()  # of width 1, reshape alone would give a view
+            tensors[f"char_cnn.filters.{k}"] = weight.view(size * cnn.embedding_dim, count)
             tensors[f"char_cnn.biases.{k}"] = file.tensor(f"convolutions.{k}.bias", count)
         for k in range(cnn.n_highway):
             weight = file.tensor(f"highways._layers.{k}.weight", 2 * n_filters, n_filters)

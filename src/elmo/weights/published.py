@@ -64,6 +64,35 @@ PUBLISHED: dict[str, PublishedModel] = {
 }
 
 
+# Zips that have everything in them. SeqVec reads proteins, one residue a token, and was trained on UniRef50.
+ARCHIVES: dict[str, str] = {"seqvec": "https://rostlab.org/~deepppi/seqvec.zip"}
+# The repository of the Nordic Language Processing Laboratory: `nlpl:11/144` is the English model of ELMoForManyLangs.
+NLPL = re.compile(r"nlpl:(\d{1,3})/(\d{1,5})", re.ASCII)
+NLPL_URL = "http://vectors.nlpl.eu/repository/{}/{}.zip"
+
+
+def archive_url(name: str) -> str | None:
+    """Return the address of the zip of this name; None if there is none."""
+    parts = NLPL.fullmatch(name)
+    return NLPL_URL.format(*parts.groups()) if parts else ARCHIVES.get(name)
+
+
+def fetch_archive(name: str, progress: DownloadProgress | None = None) -> Path:
+    """Return the zip of a published model, downloaded if it is not in the cache."""
+    url = archive_url(name)
+    assert url is not None
+    target = cache_folder() / "published" / name.replace(":", "-").replace("/", "-") / "model.zip"
+    if offline() and not target.exists():
+        raise WeightsError(
+            f"{name}: not in the cache, and ELMO_OFFLINE or HF_HUB_OFFLINE forbids downloading it; unset them, or put "
+            f"{url} there as {target}"
+        )
+    if progress is not None or target.exists():
+        return download(url, target, progress=progress)
+    with _bar(name) as shown:
+        return download(url, target, progress=shown)
+
+
 def fetch(name: str, progress: DownloadProgress | None = None) -> tuple[Path, Path]:
     """Return the options and the weights file of a published model, downloaded if they are not in the cache.
 

@@ -1,8 +1,10 @@
-"""A NAME ─▶ A MODEL: a folder, a zip of one, an HDF5 beside its options, a hub id, an installed or a published name.
+"""A NAME ─▶ A MODEL: a folder, an archive of one, an HDF5 or a TensorFlow checkpoint beside its options, a hub id, an
+installed or a published name.
 
 Installed names come first, so that they mean the same everywhere (write `./name` for a folder of that name), then files
 and folders, then models to download. A name that looks like a path is never looked up on the Hugging Face Hub, where a
-stranger's model could have that name; `hf:owner/name` always is. Nothing is ever unpickled.
+stranger's model could have that name; `hf:owner/name` always is. Pickles are refused, but for the tensors of
+ELMoForManyLangs, which PyTorch's restricted reader reads.
 """
 
 import logging
@@ -18,6 +20,7 @@ log = logging.getLogger("elmo")
 HUB_PREFIX = "hf:"
 FILE_ENDINGS = (
     *(".hdf5", ".h5", ".zip", ".safetensors", ".json", ".txt", ".bin", ".pt", ".pth", ".th", ".pkl", ".ckpt", ".gz"),
+    *(".xz", ".tar", ".tgz"),
 )
 
 
@@ -53,8 +56,9 @@ def _read(
             raise WeightsError(f"{path}: has its own {folder.CONFIG}; options= and token_embeddings= are for an .hdf5")
         model = folder.read(path, softmax)
         return Pretrained(model.bilm, words or model.vocabulary, model.warm_state, model.lexicon)
-    checkpoint = tf_checkpoint.find(path)
-    if checkpoint is not None and (softmax or not has_hdf5(path)):  # an .hdf5 has no softmax
+    # An .hdf5 has no softmax.
+    checkpoint = tf_checkpoint.find(path) if softmax or not has_hdf5(path) else None
+    if checkpoint is not None:
         if token_embeddings is not None:
             raise WeightsError(f"{path}: is a checkpoint of TensorFlow; token_embeddings= is for an .hdf5")
         return _read_checkpoint(checkpoint, options, words, softmax)
@@ -92,6 +96,8 @@ def locate(source: str | Path) -> Path:
         return path
     if name in published.PUBLISHED:
         return published.fetch(name)[1]
+    if published.archive_url(name) is not None:
+        return published.fetch_archive(name)
     if published.HUB_ID.fullmatch(name) and not isinstance(source, Path) and not _looks_like_a_path(name):
         log.warning("%s: not found here, asking the Hugging Face Hub; write %s%s to say so", name, HUB_PREFIX, name)
         return published.fetch_hub(name)
@@ -99,9 +105,10 @@ def locate(source: str | Path) -> Path:
 
 
 def _expected() -> str:
+    names = [*installed.names(installed.MODELS), *published.PUBLISHED, *published.ARCHIVES]
     return (
         "expected a model folder, a zip of one, an .hdf5 with its options beside it, hf:owner/name on the Hugging Face "
-        f"Hub, or one of {', '.join(dict.fromkeys([*installed.names(installed.MODELS), *published.PUBLISHED]))}"
+        f"Hub, nlpl:VERSION/ID of the NLPL repository, or one of {', '.join(dict.fromkeys(names))}"
     )
 
 

@@ -39,7 +39,10 @@ def find(path: Path) -> Path | None:
         return _latest(path)
     parts = FILE.fullmatch(path.name)
     prefix = path.with_name(parts[1]) if parts else path
-    return prefix if _index(prefix).is_file() else None
+    try:
+        return prefix if _index(prefix).is_file() else None
+    except OSError:  # with its ending, the name is too long
+        return None
 
 
 def read(prefix: Path, options: Path, softmax: bool = False) -> BiLM:

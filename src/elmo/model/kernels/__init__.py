@@ -2,6 +2,7 @@
 
     lstm_inference             the LSTM without a gradient, in PyTorch operations, on any device
     lstm_training              the LSTM with a gradient, likewise
+    lstm_cpu, char_cnn_cpu     inference on a CPU with packed matrices (`products`), used through `model/packed.py`
     lstm_gpu, char_cnn_gpu,    Triton kernels, between the matrix products of cuBLAS
     highway_gpu, softmax_gpu
 
@@ -17,6 +18,10 @@ import torch
 from torch import Tensor
 
 from elmo.model.device import without_autocast
+
+# Values of the widest filter's window (its width times the size of a character's vector) up to which char_cnn_gpu is
+# used: a tile of larger windows may not fit into the shared memory of a GPU. bilm-tf's models have 112.
+MAX_WINDOW = 256
 
 Gradients = tuple[Tensor | None, ...]
 

@@ -33,12 +33,12 @@ def lstm_inference(
     bias = bias[:, None].clone()
     bias[:, :, cell : 2 * cell] += forget_bias
 
-    blocks = list(_blocks(rows, BLOCK_TOKENS.get(inputs.device.type, BLOCK_TOKENS["cpu"])))
-    share = inputs.new_empty(directions * max(map(sum, blocks), default=0) * 4 * cell)
+    parts = list(blocks(rows, BLOCK_TOKENS.get(inputs.device.type, BLOCK_TOKENS["cpu"])))
+    share = inputs.new_empty(directions * max(map(sum, parts), default=0) * 4 * cell)
     gates_memory = inputs.new_empty(directions * max(rows, default=0) * 4 * cell)
     hidden_memory = c.new_empty(directions * max(rows, default=0) * cell)
     token = 0
-    for block in blocks:
+    for block in parts:
         size = sum(block)
         from_inputs = _shaped(share, directions, size, 4 * cell)
         torch.bmm(inputs[:, token : token + size], weight_input, out=from_inputs)
@@ -74,7 +74,7 @@ def _shaped(memory: Tensor, *shape: int) -> Tensor:
     return memory[: prod(shape)].view(shape)
 
 
-def _blocks(rows: Sequence[int], tokens: int) -> Iterator[list[int]]:
+def blocks(rows: Sequence[int], tokens: int) -> Iterator[list[int]]:
     """Group consecutive steps into blocks of at most `tokens` tokens, but at least one step."""
     block: list[int] = []
     size = 0

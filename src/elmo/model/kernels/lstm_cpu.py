@@ -1,0 +1,129 @@
+"""One direction of `ProjectedLSTM` on a CPU, without a gradient, with packed weights.
+
+Differences from `lstm_inference`, and why:
+- The directions are apart: each is a piece of work for one thread.
+- The gates are one product with `[x; h]` where the matrix stays in the processor's cache; else, and for one sentence,
+  the inputs' part is a product of its own, over many steps.
+- With one sentence, a product reads every weight for one row: the plain matrix-vector product is faster there.
+- Cells are kept doubled, and so are the projection's weights: tanh(x) = 2·sigmoid(2x) − 1 then takes fewer passes.
+  Doubling is exact.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from elmo.model.kernels import LSTMLayer
+from elmo.model.kernels.lstm_inference import BLOCK_TOKENS, blocks
+from elmo.model.kernels.products import Lazy, PackedProduct, Product
+
+JOINED_BYTES = 16 << 20  # the gates are one product with [x; h] up to this size of their matrix
+
+
+class PackedLSTM:
+    """One direction of a layer, with packed weights. `product` is the kind of its matrix products."""
+
+    def __init__(self, layer: LSTMLayer, direction: int, product: type[Product] = PackedProduct) -> None:
+        to_gates, hidden_to_gates = layer.weight_input[direction], layer.weight_hidden[direction]
+        self.cell_clip, self.proj_clip = layer.cell_clip, layer.proj_clip
+        self.dim, self.cell = len(hidden_to_gates), hidden_to_gates.shape[1] // 4
+        self.bias = layer.bias[direction].clone()
+        self.bias[self.cell : 2 * self.cell] += layer.forget_bias
+        self.hidden_to_gates = hidden_to_gates
+        self.from_inputs, self.from_hidden = product(lambda: to_gates), product(lambda: hidden_to_gates)
+        # Quantised, x and h need a scale each; and one sentence must get what it gets beside others.
+        self.exact = product is PackedProduct
+        both_bytes = (to_gates.numel() + hidden_to_gates.numel()) * to_gates.element_size()
+        self.joined: Product | None = None
+        if self.exact and both_bytes <= JOINED_BYTES:
+            self.joined = product(lambda: torch.cat([to_gates, hidden_to_gates]))
+        self.projection: Product | None = None
+        if layer.weight_projection is not None:
+            projection = layer.weight_projection[direction]
+            self.projection = product(lambda: 2 * projection)
+            self.projection_rows = Lazy(lambda: (2 * projection).t().contiguous())  # (D, H), for one sentence
+
+    def __call__(self, inputs: Tensor, rows: Sequence[int], h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Run over packed inputs (N, D) from h (B, D) and c (B, H); return outputs (N, D), and h and c at the end."""
+        c = 2 * c
+        outputs = inputs.new_empty(len(inputs), self.dim)
+        # From this step on, one sentence is active.
+        alone = rows.index(1) if self.exact and rows and rows[-1] == 1 else len(rows)
+        first = sum(rows[:alone])
+        h_many = self._many(inputs[:first], rows[:alone], h, c, outputs[:first])
+        if alone < len(rows):
+            self._one(inputs[first:], h_many[:1], c[:1], outputs[first:])
+        return outputs, _last(outputs, rows, h), c.div_(2)
+
+    def _many(self, inputs: Tensor, rows: Sequence[int], h: Tensor, c: Tensor, outputs: Tensor) -> Tensor:
+        """Run the steps of two and more sentences; return the last h."""
+        memory = c.new_empty(max(rows, default=0), self.cell)
+        steps = _steps(inputs, rows) if self.joined is not None else self._inputs_to_gates(inputs, rows)
+        cells = hidden = memory[:0]
+        for step, output, active in zip(steps, _steps(outputs, rows), rows, strict=True):
+            if active != len(cells):
+                h, cells, hidden = h[:active], c[:active], memory[:active]
+            if self.joined is not None:
+                gates = self.joined(torch.cat([step, h], dim=1), self.bias)
+            else:
+                gates = self.from_hidden.plus(h, step)
+            self._update(gates, gates.chunk(4, dim=1), cells, hidden)
+            if self.projection is None:
+                torch.mul(hidden, 2, out=output)
+            elif self.proj_clip is None:
+                output.copy_(self.projection(hidden))
+            else:
+                torch.clamp(self.projection(hidden), -self.proj_clip, self.proj_clip, out=output)
+            h = output
+        return h
+
+    def _one(self, inputs: Tensor, h: Tensor, c: Tensor, outputs: Tensor) -> None:
+        """Run the steps of one sentence. Nothing is allocated, and no view is made twice: the calls take the time."""
+        gates, hidden = c.new_empty(1, 4 * self.cell), torch.empty_like(c)
+        parts, hidden_row = gates.chunk(4, dim=1), hidden[0]
+        projection = self.projection_rows() if self.projection is not None else None
+        steps = self._inputs_to_gates(inputs, [1] * len(inputs))
+        for step, output, output_row in zip(steps, outputs.unsqueeze(1).unbind(), outputs.unbind(), strict=True):
+            torch.addmm(step, h, self.hidden_to_gates, out=gates)
+            self._update(gates, parts, c, hidden)
+            if projection is None:
+                torch.mul(hidden, 2, out=output)
+            else:
+                torch.mv(projection, hidden_row, out=output_row)
+                if self.proj_clip is not None:
+                    output_row.clamp_(-self.proj_clip, self.proj_clip)
+            h = output
+
+    def _inputs_to_gates(self, inputs: Tensor, rows: Sequence[int]) -> Iterator[Tensor]:
+        """Yield the inputs' part of the gates, with the bias, step by step."""
+        first = 0
+        for block in blocks(rows, BLOCK_TOKENS["cpu"]):
+            size = sum(block)
+            yield from _steps(self.from_inputs(inputs[first : first + size], self.bias), block)
+            first += size
+
+    def _update(self, gates: Tensor, parts: Sequence[Tensor], c: Tensor, hidden: Tensor) -> None:
+        """Compute new cells from the gates, whose four `parts` are views, in place; and half of what is projected."""
+        i, f, o, candidate = parts
+        candidate.mul_(2)
+        gates.sigmoid_()
+        c.mul_(f).addcmul_(i, candidate, value=4).sub_(i, alpha=2)
+        if self.cell_clip is not None:
+            c.clamp_(-2 * self.cell_clip, 2 * self.cell_clip)
+        torch.sigmoid(c, out=hidden)
+        hidden.mul_(o).sub_(o, alpha=0.5)
+
+
+def _steps(x: Tensor, rows: Sequence[int]) -> Sequence[Tensor]:
+    """Return views of packed rows, (N, ·), step by step."""
+    return torch.split_with_sizes(x, list(rows))
+
+
+def _last(outputs: Tensor, rows: Sequence[int], h: Tensor) -> Tensor:
+    """Return h after each sentence's last token; of a sentence without tokens, the one before it."""
+    h = h.clone()
+    for active, following, output in zip(rows, [*rows[1:], 0], _steps(outputs, rows), strict=True):
+        if following < active:
+            h[following:active] = output[following:]
+    return h

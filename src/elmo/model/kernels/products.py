@@ -1,0 +1,151 @@
+"""Matrix products with a matrix that stays the same: it is packed once, as the processor reads it fastest.
+
+    PackedProduct    float32, by oneDNN. A plain product packs its matrix in every call
+    Int8Product      int8 values with a scale per column; the rows of x are quantised with a scale per row
+
+oneDNN adds up a row of the result in the same order whatever rows are beside it, and integers are exact: a row of the
+result does not depend on the batch. The operators are private to PyTorch: `can_pack` and `can_pack_int8` try them.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from threading import Lock
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+ROWS = 32  # rows that the packing is made for: the best, or nearly, for 8 to 512
+LARGEST = 127  # of a quantised value; −128 is not used
+EXACT_TERMS = 2**24 // LARGEST**2  # so many products of two quantised values have an exact sum in float32
+SMALL = 1 << 20  # values of a small matrix
+ZERO_POINT = 128  # the rows of x are stored as uint8, shifted by it: processors multiply uint8 by int8
+
+T = TypeVar("T")
+
+_packing = Lock()
+
+
+class Lazy(Generic[T]):
+    """A value that is computed when it is first used, by one thread."""
+
+    def __init__(self, compute: Callable[[], T]) -> None:
+        self._compute = compute
+        self._value: T | None = None
+
+    def __call__(self) -> T:
+        """Return the value."""
+        if self._value is None:
+            with _packing:
+                if self._value is None:
+                    self._value = self._compute()
+        return self._value
+
+
+class PackedProduct:
+    """x (M, K) ─▶ x · matrix, (M, N), for a matrix (K, N) in float32, packed at its first use."""
+
+    def __init__(self, matrix: Callable[[], Tensor]) -> None:
+        self._packed: Lazy[Tensor] = Lazy(
+            lambda: torch.ops.mkldnn._reorder_linear_weight.default(matrix().t().contiguous(), ROWS)  # (N, K)
+        )
+
+    def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return x · matrix + bias, a new tensor."""
+        product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._packed(), bias, "none", [], "")
+        return product
+
+    def plus(self, x: Tensor, other: Tensor) -> Tensor:
+        """Return x · matrix + other (M, N), a new tensor."""
+        product: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, self._packed(), None, "add")
+        return product
+
+
+class Int8Product:
+    """x (M, K) ─▶ x · matrix, (M, N), with both in int8: the matrix by columns, at its first use, and x by rows.
+
+    A column's scale is its largest value / 127, as in a model folder with int8 matrices, whose values it finds again.
+    A single row is multiplied in float32 if the matrix is small, which is faster: the sums of integers are exact there.
+    """
+
+    def __init__(self, matrix: Callable[[], Tensor]) -> None:
+        self._packed: Lazy[tuple[Tensor, Tensor, Tensor]] = Lazy(lambda: _pack_int8(matrix()))
+        self._integers_as_floats: Lazy[Tensor] = Lazy(lambda: _rounded(matrix(), 0)[0])
+
+    def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return x · matrix + bias, a new tensor."""
+        product, scale = self._by_columns(x)
+        return product.mul_(scale) if bias is None else torch.addcmul(bias, product, scale, out=product)
+
+    def plus(self, x: Tensor, other: Tensor) -> Tensor:
+        """Return x · matrix + other (M, N), a new tensor."""
+        product, scale = self._by_columns(x)
+        return torch.addcmul(other, product, scale, out=product)
+
+    def _by_columns(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the product with the integers of x, and the scale of each row, (M, 1)."""
+        rows, scale = _rounded(x, 1)
+        packed, columns, zeros = self._packed()
+        if len(x) == 1 and x.shape[1] <= EXACT_TERMS and x.shape[1] * len(columns) <= SMALL:
+            return torch.mm(rows, self._integers_as_floats()).mul_(columns), scale
+        shifted = rows.to(torch.int8).view(torch.uint8).bitwise_xor_(ZERO_POINT)
+        product: Tensor = torch.ops.onednn.qlinear_pointwise.default(
+            shifted, 1.0, ZERO_POINT, packed, columns, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return product, scale
+
+
+class RoundedProduct:
+    """What `Int8Product` computes, in float32: for processors that cannot multiply int8. It is slower than float32."""
+
+    def __init__(self, matrix: Callable[[], Tensor]) -> None:
+        self._rounded: Lazy[Tensor] = Lazy(lambda: torch.mul(*_rounded(matrix(), 0)))
+
+    def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return x · matrix + bias, a new tensor."""
+        product = torch.mul(*_rounded(x, 1)) @ self._rounded()
+        return product if bias is None else product.add_(bias)
+
+    def plus(self, x: Tensor, other: Tensor) -> Tensor:
+        """Return x · matrix + other (M, N), a new tensor."""
+        return torch.addmm(other, torch.mul(*_rounded(x, 1)), self._rounded())
+
+
+Product = PackedProduct | Int8Product | RoundedProduct
+
+
+def _rounded(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Return x as integers from −127 to 127, in float32, and the scale of each row (axis 1) or column (axis 0)."""
+    scale = x.abs().amax(dim=axis, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny).div_(LARGEST)
+    return torch.div(x, scale).round_(), scale
+
+
+def _pack_int8(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the packed values of a matrix (K, N), and the scale and the zero point of each column."""
+    rounded, scale = _rounded(matrix, 0)
+    values = rounded.to(torch.int8).t().contiguous()
+    packed = torch.ops.onednn.qlinear_prepack.default(values, [ROWS, len(matrix)])
+    return packed, scale[0], torch.zeros(len(values), dtype=torch.int64)
+
+
+@cache
+def can_pack() -> bool:
+    """Whether this PyTorch packs matrices for oneDNN, and computes the right product with them."""
+    try:
+        x, matrix, other = torch.rand(3, 4), torch.rand(4, 5), torch.rand(3, 5)
+        product = PackedProduct(lambda: matrix)
+        found = torch.stack([product(x), product(x, other[0]), product.plus(x, other)])
+        return bool(torch.allclose(found, torch.stack([x @ matrix, x @ matrix + other[0], x @ matrix + other])))
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+
+
+@cache
+def can_pack_int8() -> bool:
+    """Whether int8 products are exact here: older processors add them up in 16 bits, which are too few."""
+    try:
+        large = torch.ones(8, 256)
+        large[1] = -1.0
+        return bool(torch.equal(Int8Product(large.t)(large), RoundedProduct(large.t)(large)))
+    except (AttributeError, RuntimeError, TypeError):
+        return False
