@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -14,13 +14,14 @@ from elmo.text.vocabulary import Vocabulary
 from elmo.weights.folder import Pretrained, write
 from embedders import pretrained
 
+_FOLDER = TemporaryDirectory(prefix="mini-")  # removed when the tests end
 WORDS = ["<S>", "</S>", "<UNK>", "the", "in", ".", "was", "Paris", "Anna", "river"]
 
 
 @cache
 def data(sentences: int = 30) -> Path:
     """The datasets, made once."""
-    folder = Path(mkdtemp(prefix="mini-data-")) / "data"
+    folder = Path(_FOLDER.name) / f"data-{sentences}"
     write_data(folder, sentences)
     return folder
 
@@ -28,7 +29,7 @@ def data(sentences: int = 30) -> Path:
 @cache
 def model() -> str:
     """A model folder of random weights, made once."""
-    folder = Path(mkdtemp(prefix="mini-model-")) / "model"
+    folder = Path(_FOLDER.name) / "model"
     vocabulary = Vocabulary(WORDS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

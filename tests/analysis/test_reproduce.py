@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from elmo.analysis import from_paths, report
 from elmo.analysis.analysis import ANALYSES, StoppedError, analysis_named
 from elmo.analysis.from_paths import analyse, reproduce
 from elmo.analysis.quick import quick_configs
+from elmo.analysis.quick_data import write_data
 from elmo.analysis.sweep import Cell, Sweep, TaskSetup
 from elmo.config import build
 from elmo.errors import ConfigError, DataError, ElmoError
@@ -27,17 +29,11 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("reproduce") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ELMO_CACHE", str(out.parent / "cache"))
-        patch.setattr(from_paths, "write_data", lambda folder: report_data(folder))
+        patch.setattr(from_paths, "write_data", partial(write_data, sentences=24))
         found = reproduce(out, quick=True, model=mini.model(), settings=ONE_SEED)
     assert found.problems == {}
     assert not found.interrupted
     return out
-
-
-def report_data(folder: Path) -> None:
-    from elmo.analysis.quick_data import write_data
-
-    write_data(folder, sentences=24)
 
 
 def test_every_analysis_leaves_results_a_table_and_a_figure(done: Path) -> None:
@@ -104,6 +100,7 @@ def test_analyses_share_their_runs(done: Path) -> None:
     assert runs("sample-efficiency")["snli/with ELMo/1.0"] == both
     assert len(set(runs("layer-weighting").values())) == len(runs("layer-weighting"))
     assert (done / "runs" / both / "seed-0" / "model").is_dir()
+    assert list((done / "runs").glob("*/seed-*/checkpoints")) == []
 
 
 def test_baselines_are_the_same_run_for_every_bilm(tmp_path: Path) -> None:
@@ -213,6 +210,7 @@ def test_runs_in_parallel_have_the_same_scores(tmp_path: Path, monkeypatch: pyte
     assert ours["seeds"] == theirs["seeds"] == [0, 1]
     assert ours["curves"] == theirs["curves"]
     assert (parallel.runs / ours["runs"] / "seed-0" / "log.txt").exists()
+    assert list(parallel.runs.glob("*/seed-*/checkpoints")) == []
 
 
 def test_the_small_datasets_are_those_of_the_tasks() -> None:

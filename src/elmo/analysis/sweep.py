@@ -1,6 +1,7 @@
 """A SWEEP: several configs of several tasks, several seeds of each ─▶ the scores of all.
 
-WORKSPACE.runs/TASK-HASH/seed-0 …    runs like those of `elmo train`; the hash is of config and data
+WORKSPACE.runs/TASK-HASH/seed-0 …    runs like those of `elmo train`; the hash is of config and data. The checkpoints of
+                                     finished runs are removed.
 
 A config that two analyses have in common is trained once. Finished runs are not trained again, interrupted ones are
 resumed, so a sweep that is started again continues where it was. On a GPU many runs are trained side by side, each in a
@@ -10,6 +11,7 @@ process of its own; on a CPU, one after another in this process. The layers of a
 import hashlib
 import json
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -32,7 +34,7 @@ from elmo.tasks.task import Task
 from elmo.tasks.train import TaskTraining
 from elmo.training.parallel import Job, run_jobs
 from elmo.training.processes import cores
-from elmo.training.run import RECORD, Request, Run, without
+from elmo.training.run import CHECKPOINTS, RECORD, Request, Run, without
 
 Changes = Mapping[str, Any]  # nested values, merged into the config of a task
 
@@ -186,6 +188,7 @@ class Sweep:
                 )
                 if not training.train(self.workspace.stop):
                     raise StoppedError
+            _remove_checkpoints(folder)
         self.workspace.report("training runs", len(waiting), len(waiting))
 
     def _train_parallel(self, waiting: Sequence[tuple[_Prepared, int]], jobs: int) -> None:
@@ -199,8 +202,10 @@ class Sweep:
         ]
 
         def progress() -> None:
-            done = sum("scores" in _record(job.folder) for job in todo)
-            self.workspace.progress("training runs", done, len(todo))
+            done = [job.folder for job in todo if "scores" in _record(job.folder)]
+            for folder in done:
+                _remove_checkpoints(folder)
+            self.workspace.progress("training runs", len(done), len(todo))
 
         if not run_jobs(todo, jobs=jobs, stop=self.workspace.stop, progress=progress, keep_going=True):
             raise StoppedError
@@ -208,6 +213,11 @@ class Sweep:
 
 def _record(folder: Path) -> dict[str, Any]:
     return Run(folder).record if (folder / RECORD).exists() else {}
+
+
+def _remove_checkpoints(folder: Path) -> None:
+    """Make room: a finished run has its result in `model`, and is not resumed."""
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
 def _finished(cell: _Prepared, seed: int) -> bool:
