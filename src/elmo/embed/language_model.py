@@ -126,10 +126,11 @@ class LanguageModel:
         top = layers[-1]
         rows = packing.of_sentences()
         ids = [self.vocabulary.ids(sentence) - 1 for sentence in batch]
-        ahead = self._log_p(top[:, : self.dim], [row[:-1] for row in rows], [words[1:] for words in ids])
-        back: list[LogProbabilities] | list[None] = [None] * len(batch)
+        sides = [(top[:, : self.dim], [row[:-1] for row in rows], [words[1:] for words in ids])]
         if self.bilm.config.bidirectional:
-            back = self._log_p(top[:, self.dim :], [row[1:] for row in rows], [words[:-1] for words in ids])
+            sides.append((top[:, self.dim :], [row[1:] for row in rows], [words[:-1] for words in ids]))
+        ahead, *others = self.runner.each(lambda side: self._log_p(*side), sides)
+        back = others[0] if others else [None] * len(batch)
         tokens = [sentence[1:-1] for sentence in batch]
         return [self._scored(*sentence) for sentence in zip(tokens, ahead, back, strict=True)]
 

@@ -84,6 +84,10 @@ class Runner:
             raise ConfigError(f"batch_tokens is {asked}; expected 1 or more")
         return asked or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
 
+    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Return `function` of each item, computed on several threads if the weights are packed."""
+        return [function(item) for item in items] if self._packed() is None else each(function, items)
+
     def before(self, state: str) -> State:
         """Return the state before a boundary, (L, 2, 1, ·): zeros ("fresh"), or the warm state."""
         return self._before(self._current(), state)
@@ -141,7 +145,7 @@ class Runner:
                 return self.run([window[row] for row in rows], every, finish)[0]
 
             results: dict[int, Result] = {}
-            for rows, of_rows in zip(pieces, self._each(run, pieces), strict=True):
+            for rows, of_rows in zip(pieces, self.each(run, pieces), strict=True):
                 results.update(zip(rows, of_rows, strict=True))
             for row in range(skipped, len(window)):
                 yield results.pop(row) if empty is None or window[row] else empty()
@@ -159,7 +163,7 @@ class Runner:
                 self.forget_if_changed()
                 before = self._carried_by(size)
                 start = State(*(part[:, :, :size] for part in before))
-                ((results, after),) = self._each(partial(self.run, start=start, finish=finish), [batch])
+                ((results, after),) = self.each(partial(self.run, start=start, finish=finish), [batch])
                 # A smaller batch leaves the states of further rows unchanged.
                 pairs = zip(after, before, strict=True)
                 self.carried = State(*(torch.cat([new, old[:, :, size:]], dim=2) for new, old in pairs))
@@ -224,10 +228,6 @@ class Runner:
     def _piece_tokens(self, batch_tokens: int) -> int:
         """Return the number of tokens that are computed together."""
         return batch_tokens if self._packed() is None else min(batch_tokens, PIECE_TOKENS)
-
-    def _each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Return `function` of each item, computed on several threads if the weights are packed."""
-        return [function(item) for item in items] if self._packed() is None else each(function, items)
 
     def _contextualize(self, tokens: Tensor, packing: Packing, start: State) -> tuple[list[Tensor], State]:
         return (self._packed() or self.bilm).contextualize(tokens, packing, start)

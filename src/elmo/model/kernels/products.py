@@ -46,8 +46,9 @@ class PackedProduct:
     """x (M, K) ─▶ x · matrix, (M, N), for a matrix (K, N) in float32, packed at its first use."""
 
     def __init__(self, matrix: Callable[[], Tensor]) -> None:
+        # Of a view (N, K): a copy of a large matrix would take time and memory.
         self._packed: Lazy[Tensor] = Lazy(
-            lambda: torch.ops.mkldnn._reorder_linear_weight.default(matrix().t().contiguous(), ROWS)  # (N, K)
+            lambda: torch.ops.mkldnn._reorder_linear_weight.default(matrix().t(), ROWS)
         )
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
