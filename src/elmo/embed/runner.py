@@ -38,9 +38,10 @@ WINDOW_BATCHES = 4  # batches in a window, which is sorted by length
 
 @dataclass(frozen=True)
 class _Starts:
-    """Initial states, (L, 2, 1, ·), computed from one set of weights, by the name of the state."""
+    """Initial states, (L, 2, 1, ·), of one set of weights, by the name of the state."""
 
     weights: Snapshot
+    stored: State | None = None  # the warm state in the files of these weights
     before: dict[str, State] = field(default_factory=dict)  # before a boundary
     after: dict[str, State] = field(default_factory=dict)  # after a boundary, before the first token
 
@@ -56,7 +57,7 @@ class Runner:
         self.carried: State | None = None
         self._carrying = Lock()
         self._changing = Lock()
-        self._starts = _Starts(self._snapshot(), {} if stored is None else {"warm": stored})
+        self._starts = _Starts(self._snapshot(), stored, {} if stored is None else {"warm": stored})
 
     @property
     def device(self) -> torch.device:
@@ -88,9 +89,9 @@ class Runner:
         """Drop vectors and states that were computed from old weights, and free their memory."""
         self._current()
 
-    def warm_state(self) -> State | None:
-        """Return the warm state if it is stored or has been computed, else None."""
-        return self._current().before.get("warm")
+    def stored_state(self) -> State | None:
+        """Return the warm state in the model's files, if there is one and the weights are still those of the files."""
+        return self._current().stored
 
     def independent(
         self,
