@@ -63,6 +63,22 @@ def test_pyarrows_arrays_are_read() -> None:
         list(tokenize_sentences(pyarrow.array([TEXT, None])))
 
 
+@pytest.mark.parametrize("dtype", ["object", "string", "str", "string[pyarrow]"])
+def test_columns_of_pandas_are_read_and_missing_values_are_named(dtype: str) -> None:
+    import pandas
+
+    column = pandas.Series([TEXT, "x"], dtype=dtype)
+    assert list(tokenize_sentences(column)) == [words(TEXT), ["x"]]
+    assert list(tokenize_sentences([column.str.split().iloc[0], column])) == [TEXT.split(), [TEXT, "x"]]
+    missing = pandas.Series([TEXT, "x", None], dtype=dtype)
+    message = r"2 is (None|nan \(float\)|<NA> \(NAType\)); expected .*\. Drop missing values first, .*dropna\(\)"
+    with pytest.raises(DataError, match=rf"^sentence {message}$"):
+        list(tokenize_sentences(missing))
+    with pytest.raises(DataError, match=rf"^token {message.replace('2 is', '2 of sentence 0 is')}$"):
+        list(tokenize_sentences([missing]))
+    assert list(tokenize_sentences(missing.dropna())) == [words(TEXT), ["x"]]
+
+
 class Rows:
     """A dataset that knows only how to give row k."""
 

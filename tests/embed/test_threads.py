@@ -17,6 +17,7 @@ import torch
 import elmo
 from elmo.embed.words import WordCache
 from elmo.model.bilm import BiLM
+from elmo.model.lstm import State
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights.folder import Pretrained
 from embedders import DIM, REFERENCE, assert_close, embedder, fresh, pretrained
@@ -169,3 +170,30 @@ def test_an_embedder_can_be_copied_and_sent_to_another_process(copied: Callable[
         ours, theirs = (list(one.embed(SENTENCES[4:8], state=state, batch_size=2)) for one in (model, twin))
         for one, other in zip(ours, theirs, strict=True):
             assert_close(one, other)
+
+
+def test_a_pickle_is_the_same_before_and_after_use() -> None:
+    model = embedder(name="small")
+    before = pickle.dumps(model)
+    for state in ("fresh", "warm"):
+        list(model.embed(SENTENCES[:8], state=state))
+    model.layers(SENTENCES[:2])
+    assert pickle.dumps(model) == before
+    list(model.embed(SENTENCES[:4], state="carried"))
+    assert pickle.dumps(model) != before  # results depend on it now
+    model.reset_state()
+    assert pickle.dumps(model) == before
+    with torch.no_grad():
+        model.bilm.lstms[0].bias += 1.0
+    assert pickle.dumps(model) != before
+
+
+def test_the_stored_warm_state_is_pickled_with_its_weights_only() -> None:
+    stored = State(*(torch.full_like(part, 0.25) for part in embedder().bilm.zero_state(1)))
+    model = elmo.Embedder(replace(pretrained(), warm_state=stored))
+    twin = pickle.loads(pickle.dumps(model))
+    assert all(bool((part == 0.25).all()) for part in twin.warm_state())
+    with torch.no_grad():
+        model.bilm.lstms[0].bias += 1.0
+    other = pickle.loads(pickle.dumps(model))
+    assert not any(bool((part == 0.25).all()) for part in other.warm_state())

@@ -1,5 +1,6 @@
 """A trained task in use by many threads."""
 
+import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,6 +99,17 @@ def test_a_tagger_answers_in_many_threads_as_in_one() -> None:
     alone = using.predict(SENTENCES)
     assert len({tag for answer in alone for tag in answer["tags"]}) > 1
     assert [answer for (answer,) in in_threads(lambda sentence: using.predict([sentence]), SENTENCES)] == alone
+
+
+def test_a_tagger_is_pickled_without_what_it_has_computed() -> None:
+    config = NER.config(hidden=8, inputs=InputsConfig(elmo=ElmoConfig()))
+    torch.manual_seed(1)
+    made = Inputs(config.inputs, frozen=FrozenLayers(embedder()))
+    using = Predictor(TrainedTask(NER, config, labels := ["O", "U-PER", "U-LOC"], [], NER.model(config, made, labels)))
+    before = pickle.dumps(using)
+    answers = using.predict(SENTENCES[:20])
+    assert pickle.dumps(using) == before
+    assert pickle.loads(before).predict(SENTENCES[:20]) == answers
 
 
 def test_a_model_that_was_left_in_training_drops_nothing_out() -> None:

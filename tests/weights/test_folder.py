@@ -340,8 +340,8 @@ def test_an_unknown_field_is_refused_with_the_nearest_name(written: Path, field:
         ({"lstm.dim": 0}, "lstm.dim is 0; expected an integer of at least 1"),
         ({"lstm.cell_clip": -3}, "lstm.cell_clip is -3.0; expected a positive number, or null"),
         ({"char_cnn.activation": "elu"}, "char_cnn.activation is 'elu'; expected one of relu, tanh"),
-        ({"n_words": 5}, "a biLM reads characters (char_cnn), words (n_words) or both (many_langs)"),
-        ({"char_cnn": None}, "a biLM reads characters (char_cnn), words (n_words) or both (many_langs)"),
+        ({"n_words": 5}, "a biLM reads characters (char_cnn), words (n_words) or both (many_langs): give one"),
+        ({"char_cnn": None}, "a biLM reads characters (char_cnn), words (n_words) or both (many_langs): give one"),
         ({"lstm": None}, "lstm is None; expected a table of its fields"),
         ({"lstm.dim": "64"}, "lstm.dim is '64'; expected an integer"),
         ({"char_cnn.filters": [3]}, "char_cnn.filters[0] is 3; expected a list"),
@@ -467,4 +467,35 @@ def test_a_missing_file_is_named(written: Path, name: str, message: str) -> None
 def test_a_vocabulary_that_cannot_be_read(written: Path) -> None:
     (written / "vocabulary.txt").write_text("the\n")
     with pytest.raises(DataError, match=r"vocabulary\.txt: <S>, </S>, <UNK> not among its 1 words"):
+        folder.read(written)
+
+
+# Folders that transformers wrote
+
+BY_TRANSFORMERS = {
+    "transformers_version": "5.22.2",
+    "dtype": "float32",
+    "id2label": {"0": "O", "1": "B-PER"},
+    "label2id": {"O": 0, "B-PER": 1},
+    "_name_or_path": "somewhere",
+}
+
+
+@pytest.mark.parametrize("max_bytes", [None, 2_000])
+def test_a_folder_that_transformers_wrote_is_read(written: Path, max_bytes: int | None) -> None:
+    expected = folder.read(written).bilm.state_dict()
+    reconfigured(written / "config.json", BY_TRANSFORMERS)
+    renamed = {f"bilm.{name}": tensor for name, tensor in load_file(written / "model.safetensors").items()}
+    (written / "model.safetensors").unlink()
+    more = {"classifier.weight": torch.ones(2, 3), "classifier.bias": torch.ones(2)}
+    tensor_files.write_tensors(written / "model.safetensors", renamed | more, max_bytes)
+    assert (written / "model.safetensors").exists() == (max_bytes is None)
+    assert_same_state(folder.read(written).bilm.state_dict(), expected)
+
+
+def test_a_prefix_does_not_hide_that_a_tensor_is_missing(written: Path) -> None:
+    renamed = {f"bilm.{name}": tensor for name, tensor in load_file(written / "model.safetensors").items()}
+    del renamed["bilm.lstms.0.bias"]
+    save_file(renamed, written / "model.safetensors")
+    with pytest.raises(WeightsError, match=r"model\.safetensors: no tensor 'lstms\.0\.bias'; config\.json asks for it"):
         folder.read(written)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from elmo.embed.arrays import Staging, embed_sentences
 from elmo.embed.language_model import LanguageModel, Scores, Substitute
+from elmo.embed.padded import padded_layers
 from elmo.embed.pooling import pooling as pooling_named
 from elmo.embed.runner import Runner
 from elmo.embed.selection import Array, LayersArgument
@@ -22,6 +23,7 @@ from elmo.embed.words import WordCache, WordEncoder
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
 from elmo.model.device import PRECISIONS, device_named
+from elmo.model.layers import Layers
 from elmo.model.lstm import State
 from elmo.packaged import DEFAULT
 from elmo.text import tokens
@@ -105,8 +107,12 @@ class Embedder:
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy needs, also in another process: no locks, no cache."""
-        model = Pretrained(self.bilm, self.vocabulary, self.runner.warm_state(), self._lexicon)
+        """Return what a copy needs, also in another process: no locks, and nothing that is computed when needed.
+
+        So `pickle` gives the same bytes before and after use, on which the cache of `datasets` relies. Only a carried
+        state is in it: results depend on it.
+        """
+        model = Pretrained(self.bilm, self.vocabulary, self.runner.stored_state(), self._lexicon)
         return {
             "model": model,
             "cache_bytes": self._cache_bytes,
@@ -189,6 +195,24 @@ class Embedder:
             max_sentence_tokens=max_sentence_tokens,
             staging=self._staging,
         )
+
+    def layers(
+        self,
+        sentences: Iterable[Sentence],
+        *,
+        boundaries: bool = False,
+        state: str = "fresh",
+        batch_tokens: int | None = None,
+        max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
+    ) -> Layers:
+        """Return all layers of a batch as one padded tensor (L+1, B, T, 2D) on the model's device, and its mask (B, T).
+
+        This is what `ScalarMix` and networks of your own read. Unlike `Elmo`, which takes ids and can train the biLM,
+        it uses the word cache and computes no gradient. `boundaries` keeps `<S>` and `</S>`. With `state="carried"`
+        the sentences are one batch.
+        """
+        split = tokenize_sentences(sentences, max_sentence_tokens)
+        return padded_layers(self.runner, split, boundaries=boundaries, state=state, batch_tokens=batch_tokens)
 
     def encode(
         self,

@@ -47,6 +47,7 @@ class _Computed:
 
     weights: Snapshot
     packed: PackedBiLM | None  # None: the biLM's own operations compute
+    stored: State | None = None  # the warm state in the files of these weights
     before: dict[str, State] = field(default_factory=dict)  # before a boundary
     after: dict[str, State] = field(default_factory=dict)  # after a boundary, before the first token
 
@@ -71,7 +72,7 @@ class Runner:
         self.carried: State | None = None
         self._carrying = Lock()
         self._changing = Lock()
-        self._computed = self._compute({} if stored is None else {"warm": stored})
+        self._computed = self._compute(stored)
 
     @property
     def device(self) -> torch.device:
@@ -112,9 +113,9 @@ class Runner:
         """Drop vectors and states that were computed from old weights, and free their memory."""
         self._current()
 
-    def warm_state(self) -> State | None:
-        """Return the warm state if it is stored or has been computed, else None."""
-        return self._current().before.get("warm")
+    def stored_state(self) -> State | None:
+        """Return the warm state in the model's files, if there is one and the weights are still those of the files."""
+        return self._current().stored
 
     def independent(
         self,
@@ -213,14 +214,15 @@ class Runner:
             return computed
         with self._changing:
             if self._computed is computed:
-                new = self._compute({})
+                new = self._compute(None)
                 self.words.clear()  # first: a thread that sees the new states must not find old vectors
                 self._computed = new
             return self._computed
 
-    def _compute(self, before: dict[str, State]) -> _Computed:
+    def _compute(self, stored: State | None) -> _Computed:
         """Take a snapshot of the weights that vectors and states depend on, all but the softmax's, and pack them."""
-        return _Computed(Snapshot([self.bilm.token_encoder, self.bilm.lstms]), packed(self.bilm, self.int8), before)
+        weights = Snapshot([self.bilm.token_encoder, self.bilm.lstms])
+        return _Computed(weights, packed(self.bilm, self.int8), stored, {} if stored is None else {"warm": stored})
 
     def _packed(self) -> PackedBiLM | None:
         return None if self.bilm.reference else self._computed.packed

@@ -15,6 +15,7 @@ from elmo.errors import ConfigError, DataError
 from elmo.model.char_cnn import CharCNN, CharCNNConfig, Highway
 from elmo.model.checks import check_integer
 from elmo.model.device import without_autocast
+from elmo.model.fork import one_thread_after_fork
 from elmo.model.layers import Layers
 from elmo.model.lstm import LSTMConfig, ProjectedLSTM, State
 from elmo.model.many_langs_encoder import ManyLangsConfig, ManyLangsEncoder
@@ -114,6 +115,7 @@ class BiLM(nn.Module):
 
     def __init__(self, config: BiLMConfig) -> None:
         super().__init__()
+        one_thread_after_fork()
         self.config = config
         self.trained = False  # by an `Elmo`: then another, frozen `Elmo` must not freeze it
         dim = config.lstm.projection_dim

@@ -34,6 +34,13 @@ CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
     "vocabulary.txt",
     "warm_state.safetensors",
 )
+# What `transformers` writes into a config.json, besides the model's own fields: it says nothing about the biLM.
+HUGGING_FACE_FIELDS = (
+    *("model_type", "architectures", "auto_map", "transformers_version", "_name_or_path", "tokenizer_class"),
+    *("dtype", "torch_dtype", "id2label", "label2id", "problem_type", "is_encoder_decoder", "chunk_size_feed_forward"),
+    *("output_attentions", "output_hidden_states", "return_dict"),
+)
+PREFIX = "bilm."  # of the names of tensors, where the model is a part of one for `transformers`
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ def read(folder: Path, softmax: bool = False) -> Pretrained:
     with torch.device("meta"):
         bilm = BiLM(config)
     expected = {name: tuple(tensor.shape) for name, tensor in bilm.state_dict().items()}
-    bilm.load_state_dict(read_tensors(folder / WEIGHTS, expected, CONFIG), assign=True)
+    bilm.load_state_dict(read_tensors(folder / WEIGHTS, expected, CONFIG, PREFIX), assign=True)
     words, warm = folder / VOCABULARY, folder / WARM_STATE
     vocabulary = Vocabulary.read(words) if words.exists() else None
     if softmax and vocabulary is not None and config.n_softmax not in (None, len(vocabulary)):
@@ -145,7 +152,7 @@ def _summed_over(name: str, tensor: Tensor, config: BiLMConfig) -> int | None:
 
 def config_of(values: dict[str, Any], where: Path) -> BiLMConfig:
     """Check the content of a config.json and build the config; an unknown field is refused with the nearest name."""
-    values = {name: value for name, value in values.items() if name not in ("model_type", "architectures")}
+    values = {name: value for name, value in values.items() if name not in HUGGING_FACE_FIELDS}
     try:
         config = build(BiLMConfig, values)
     except ConfigError as error:

@@ -66,11 +66,16 @@ def _divided(tensors: Mapping[str, Tensor], max_bytes: int) -> list[dict[str, Te
     return shards
 
 
-def read_tensors(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: str) -> dict[str, Tensor]:
-    """Read tensors in float32, and check their shapes; `wanted_by` is the file that requires them, for messages."""
+def read_tensors(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: str, prefix: str = ""
+) -> dict[str, Tensor]:
+    """Read tensors in float32, and check their shapes; `wanted_by` is the file that requires them, for messages.
+
+    In the file, a name may have the prefix, as where the model is a part of a larger one.
+    """
     tensors: dict[str, Tensor] = {}
-    for file, names in _files_of(path, shapes, wanted_by).items():
-        tensors |= _read_file(file, {name: shapes[name] for name in names}, wanted_by)
+    for file, names in _files_of(path, shapes, wanted_by, prefix).items():
+        tensors |= _read_file(file, {name: shapes[name] for name in names}, wanted_by, prefix)
     return tensors
 
 
@@ -85,19 +90,24 @@ def stored_dtypes(path: Path) -> list[str]:
     return [dtype for dtype, _ in sizes.most_common()]
 
 
-def _files_of(path: Path, names: Collection[str], wanted_by: str) -> dict[Path, list[str]]:
+def _stored_name(name: str, there: Collection[str], prefix: str) -> str:
+    """Return the name under which a tensor is stored, among those that are there."""
+    return prefix + name if name not in there and prefix + name in there else name
+
+
+def _files_of(path: Path, names: Collection[str], wanted_by: str, prefix: str) -> dict[Path, list[str]]:
     """Return the names of the tensors to read from each file: from `path`, or from the shards in its index."""
     where = _index(path)
     if not where:
         return {path: list(names)}
-    missing = [name for name in names if name not in where]
+    missing = [name for name in names if _stored_name(name, where, prefix) not in where]
     if missing:
         raise WeightsError(
             f"{index_of(path)}: no tensor {missing[0]!r}; {wanted_by} asks for it. Are they from one model?"
         )
     files: dict[Path, list[str]] = {}
     for name in names:
-        files.setdefault(where[name], []).append(name)
+        files.setdefault(where[_stored_name(name, where, prefix)], []).append(name)
     return files
 
 
@@ -135,21 +145,24 @@ def _index(path: Path) -> dict[str, Path]:
     return where
 
 
-def _read_file(path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: str) -> dict[str, Tensor]:
+def _read_file(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], wanted_by: str, prefix: str
+) -> dict[str, Tensor]:
     """Read the named tensors of one file."""
     tensors: dict[str, Tensor] = {}
     try:
         with safe_open(path, framework="pt") as file:
             there = set(file.keys())
-            missing = sorted(set(shapes) - there)
+            stored = {name: _stored_name(name, there, prefix) for name in shapes}
+            missing = sorted(name for name in shapes if stored[name] not in there)
             if missing:
                 raise WeightsError(
                     f"{path}: no tensor {missing[0]!r}; {wanted_by} asks for it. Are they from one model?"
                 )
             in_int8 = any(name.endswith(SCALE) for name in there)
             for name, shape in shapes.items():
-                scale = file.get_tensor(name + SCALE) if name + SCALE in there else None
-                tensor = _checked(f"{path}: {name!r}", file.get_tensor(name), scale, shape, wanted_by)
+                scale = file.get_tensor(stored[name] + SCALE) if stored[name] + SCALE in there else None
+                tensor = _checked(f"{path}: {name!r}", file.get_tensor(stored[name]), scale, shape, wanted_by)
                 # What is float32 in the file is not copied, and keeps all of the file mapped into memory. Beside int8
                 # that would be a few small tensors.
                 tensors[name] = tensor.clone() if in_int8 and scale is None else tensor

@@ -1,0 +1,43 @@
+"""A process that is forked after a model has computed on several threads computes, too, and does not wait forever."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from embedders import environment, write_model
+
+# In a process of its own: this one has one thread, and other tests' modules would be forked with it.
+PROGRAM = """
+import multiprocessing, sys
+import torch
+import elmo
+
+torch.set_num_threads(2)
+model = elmo.load(sys.argv[1])
+big = torch.ones(600, 600)
+big @ big + big  # PyTorch's threads have run
+sentences = [["The", "cat", "sat"]] * 50
+
+def vectors(_):
+    (big @ big).tanh()
+    return torch.get_num_threads(), sum(float(array.sum()) for array in model.embed(sentences))
+
+_, expected = vectors(0)
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    for threads, found in pool.map_async(vectors, range(2)).get(timeout=30):
+        assert threads == 1, threads
+        assert abs(found - expected) < 1e-3
+assert torch.get_num_threads() == 2  # only the children's number changes
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_forked_processes_embed(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", PROGRAM, str(write_model(tmp_path / "model"))]
+    done = subprocess.run(
+        arguments, env=environment(OMP_NUM_THREADS="2"), capture_output=True, timeout=100, check=False, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
