@@ -4,8 +4,8 @@ PyTorch's own threads share every single operation, and wait for each other afte
 operations: where another process uses a core, each of them ends in waiting. Here a thread takes a whole piece, such as
 one direction of a batch, and no operation waits.
 
-There are as many threads as PyTorch would use (`torch.get_num_threads()`). Results do not depend on their number. The
-settings of the program's own threads stay as they are.
+There are as many threads as PyTorch would use (`torch.get_num_threads()`). The pieces do not depend on their number, so
+neither do the results. The settings of the program's own threads stay as they are.
 """
 
 import os
@@ -25,20 +25,18 @@ class _Workers:
     """The threads, started when they are first needed."""
 
     def __init__(self) -> None:
-        self.pool: ThreadPoolExecutor | None = None
-        self.size = 0
+        self.pools: dict[int, ThreadPoolExecutor] = {}  # by the number of threads, which a program may change
         self.starting = threading.Lock()
         self.of_thread = threading.local()
 
     def get(self, size: int) -> ThreadPoolExecutor:
         """Return `size` threads, each of which computes alone."""
         with self.starting:
-            if self.pool is None or self.size != size:
+            if size not in self.pools:
                 starter = threading.Thread(target=self._start, args=(size,))
                 starter.start()
                 starter.join()
-            assert self.pool is not None
-            return self.pool
+            return self.pools[size]
 
     def _start(self, size: int) -> None:
         # `set_num_threads` sets the thread that calls it, and what threads get that use PyTorch later. The second is
@@ -57,7 +55,7 @@ class _Workers:
             pool.submit(int)
         all_started.wait()
         torch.set_num_threads(before)
-        self.pool, self.size = pool, size
+        self.pools[size] = pool
 
 
 _workers = _Workers()
