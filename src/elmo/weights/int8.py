@@ -7,15 +7,15 @@ clipping a few large values instead gained nothing on any matrix of a trained mo
 import torch
 from torch import Tensor
 
+from elmo.model.kernels.products import rounded
+
 SCALE = ".scale"  # the name of a matrix's scales is the matrix's name with this ending
-LARGEST = 127
 
 
 def quantize(matrix: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     """Quantize a matrix to int8 values and float32 scales; `axis` is the one that a product sums over."""
-    matrix = matrix.float()
-    scale = matrix.abs().amax(dim=axis, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny) / LARGEST
-    return torch.round(matrix / scale).to(torch.int8), scale
+    values, scale = rounded(matrix.float(), axis)
+    return values.to(torch.int8), scale
 
 
 def dequantize(values: Tensor, scale: Tensor) -> Tensor:

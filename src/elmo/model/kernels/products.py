@@ -71,7 +71,7 @@ class Int8Product:
 
     def __init__(self, matrix: Callable[[], Tensor]) -> None:
         self._packed: Lazy[tuple[Tensor, Tensor, Tensor]] = Lazy(lambda: _pack_int8(matrix()))
-        self._integers_as_floats: Lazy[Tensor] = Lazy(lambda: _rounded(matrix(), 0)[0])
+        self._integers_as_floats: Lazy[Tensor] = Lazy(lambda: rounded(matrix(), 0)[0])
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x · matrix + bias, a new tensor."""
@@ -85,7 +85,7 @@ class Int8Product:
 
     def _by_columns(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the product with the integers of x, and the scale of each row, (M, 1)."""
-        rows, scale = _rounded(x, 1)
+        rows, scale = rounded(x, 1)
         packed, columns, zeros = self._packed()
         if len(x) == 1 and x.shape[1] <= EXACT_TERMS and x.shape[1] * len(columns) <= SMALL:
             return torch.mm(rows, self._integers_as_floats()).mul_(columns), scale
@@ -100,22 +100,22 @@ class RoundedProduct:
     """What `Int8Product` computes, in float32: for processors that cannot multiply int8. It is slower than float32."""
 
     def __init__(self, matrix: Callable[[], Tensor]) -> None:
-        self._rounded: Lazy[Tensor] = Lazy(lambda: torch.mul(*_rounded(matrix(), 0)))
+        self._rounded: Lazy[Tensor] = Lazy(lambda: torch.mul(*rounded(matrix(), 0)))
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x · matrix + bias, a new tensor."""
-        product = torch.mul(*_rounded(x, 1)) @ self._rounded()
+        product = torch.mul(*rounded(x, 1)) @ self._rounded()
         return product if bias is None else product.add_(bias)
 
     def plus(self, x: Tensor, other: Tensor) -> Tensor:
         """Return x · matrix + other (M, N), a new tensor."""
-        return torch.addmm(other, torch.mul(*_rounded(x, 1)), self._rounded())
+        return torch.addmm(other, torch.mul(*rounded(x, 1)), self._rounded())
 
 
 Product = PackedProduct | Int8Product | RoundedProduct
 
 
-def _rounded(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+def rounded(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     """Return x as integers from −127 to 127, in float32, and the scale of each row (axis 1) or column (axis 0)."""
     scale = x.abs().amax(dim=axis, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny).div_(LARGEST)
     return torch.div(x, scale).round_(), scale
@@ -123,8 +123,8 @@ def _rounded(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
 
 def _pack_int8(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the packed values of a matrix (K, N), and the scale and the zero point of each column."""
-    rounded, scale = _rounded(matrix, 0)
-    values = rounded.to(torch.int8).t().contiguous()
+    integers, scale = rounded(matrix, 0)
+    values = integers.to(torch.int8).t().contiguous()
     packed = torch.ops.onednn.qlinear_prepack.default(values, [ROWS, len(matrix)])
     return packed, scale[0], torch.zeros(len(values), dtype=torch.int64)
 
