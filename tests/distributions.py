@@ -3,6 +3,8 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 
 def install(site: Path, name: str, group: str, model: str, package: str, files: Path | None = None) -> Path:
     """Put a distribution into a folder of sys.path; `files` is the model folder that its package becomes."""
@@ -15,3 +17,12 @@ def install(site: Path, name: str, group: str, model: str, package: str, files: 
         shutil.copytree(files, folder)
         (folder / "__init__.py").write_text("raise RuntimeError('a model is data: its package is not imported')\n")
     return folder
+
+
+def new_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a folder of sys.path, and an empty working folder; return the first."""
+    for name in ("site", "working"):
+        (tmp_path / name).mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.chdir(tmp_path / "working")
+    return tmp_path / "site"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from distributions import install
+from distributions import install, new_site
 from elmo.embed.embedder import load
 from elmo.errors import WeightsError
 from elmo.tasks import folder
@@ -133,12 +133,7 @@ def test_a_bilm_that_has_changed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of sys.path, and an empty working folder."""
-    for name in ("site", "working"):
-        (tmp_path / name).mkdir()
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.chdir(tmp_path / "working")
-    return tmp_path / "site"
+    return new_site(tmp_path, monkeypatch)
 
 
 def test_an_installed_bilm_stays_where_it_is(site: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from elmo.errors import ConfigError
 from elmo.model.layers import Layers
 from elmo.tasks import folder, word_vectors
 from elmo.tasks.batches import answers
+from elmo.tasks.columns import bio_tags
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import Inputs, InputVectors
 from elmo.tasks.layers.highway_lstm_kernel import Reading
@@ -191,7 +192,7 @@ def test_the_loss_is_the_sum_over_tokens_and_the_mean_over_propositions(files: P
     total = 0.0
     for example, rows in zip(EXAMPLES, scores(model, EXAMPLES), strict=True):
         for _, spans in example.gold.propositions:
-            tags = [model.labels.index(tag) for tag in data.tags_of(spans, len(rows))]
+            tags = [model.labels.index(tag) for tag in bio_tags(spans, len(rows))]
             logs = rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
             total -= logs[range(len(tags)), tags].sum()
     terms = []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from elmo.errors import DataError
+from elmo.tasks.columns import bio_tags
 from elmo.tasks.examples import GroupedExamples, fraction
 from elmo.tasks.srl import conll, data, metric
 from elmo.tasks.srl.data import Answer, Proposition, Sentence, Span
@@ -233,7 +234,7 @@ def test_answers_as_json() -> None:
 
 def test_tags_and_spans_are_each_others_inverse() -> None:
     spans = Span(0, 1, "ARG0"), Span(1, 3, "ARG0"), Span(4, 7, "V")
-    tags = data.tags_of(spans, 8)
+    tags = bio_tags(spans, 8)
     assert tags == ["B-ARG0", "B-ARG0", "I-ARG0", "O", "B-V", "I-V", "I-V", "O"]
     assert data.spans_of(tags) == spans
 

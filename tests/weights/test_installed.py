@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import elmo
-from distributions import install
+from distributions import install, new_site
 from elmo.errors import WeightsError
 from elmo.packaged import DEFAULT, FOLDER
 from elmo.weights import installed, source
@@ -20,12 +20,7 @@ SENTENCES = [["The", "bank"], ["x"]]
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of sys.path, and an empty working folder."""
-    for name in ("site", "working"):
-        (tmp_path / name).mkdir()
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    monkeypatch.chdir(tmp_path / "working")
-    return tmp_path / "site"
+    return new_site(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from elmo.analysis.analysis import Analysis, Results, StoppedError, Workspace
 from elmo.analysis.claims import FAILS, HOLDS, Claim, higher, together
 from elmo.analysis.domains import KINDS
 from elmo.analysis.figures import bars, legend_above, new_figure
-from elmo.analysis.sweep import Cell, Sweep, TaskSetup
+from elmo.analysis.sweep import SNLI, SST, Cell, Sweep, TaskSetup
 from elmo.analysis.tables import markdown, mean_sd
 from elmo.config import CheckedConfig, PositiveInt
 from elmo.errors import ConfigError
@@ -73,8 +73,8 @@ class FineTuningConfig(CheckedConfig):
     )
     seeds: PositiveInt = 3
     tasks: tuple[TunedTask, ...] = (
-        TunedTask("SNLI", TaskSetup("snli", "snli")),
-        TunedTask("SST", TaskSetup("sst", "sst")),
+        TunedTask("SNLI", SNLI),
+        TunedTask("SST", SST),
     )
 
     def __post_init__(self) -> None:

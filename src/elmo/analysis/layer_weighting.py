@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import Claim, higher, together
 from elmo.analysis.figures import bars, legend_above, new_figure
-from elmo.analysis.sweep import Cell, Sweep, TaskSetup
+from elmo.analysis.sweep import NER, SNLI, SQUAD, SRL, SST, Cell, Sweep, TaskSetup
 from elmo.analysis.tables import markdown, mean_sd
 from elmo.config import CheckedConfig, PositiveInt
 from elmo.packaged import DEFAULT
@@ -34,13 +34,7 @@ class LayerWeightingConfig(CheckedConfig):
 
     model: str = DEFAULT
     seeds: PositiveInt = 3
-    tasks: tuple[TaskSetup, ...] = (
-        TaskSetup("squad", "squad"),
-        TaskSetup("snli", "snli"),
-        TaskSetup("srl", "propbank-ewt"),
-        TaskSetup("ner", "conll2003", vectors="vectors/glove.6B.50d.tasks.txt"),
-        TaskSetup("sst", "sst"),
-    )
+    tasks: tuple[TaskSetup, ...] = (SQUAD, SNLI, SRL, NER, SST)
 
 
 def variants(n_layers: int) -> dict[str, dict[str, Any]]:

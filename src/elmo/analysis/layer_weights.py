@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import FAILS, HOLDS, UNTESTED, Claim
 from elmo.analysis.figures import new_figure
-from elmo.analysis.sweep import Cell, Sweep, TaskSetup
+from elmo.analysis.sweep import COREF, NER, SNLI, SQUAD, SRL, SST, Cell, Sweep, TaskSetup
 from elmo.analysis.tables import markdown
 from elmo.config import CheckedConfig, PositiveInt
 from elmo.packaged import DEFAULT
@@ -24,14 +24,7 @@ class LayerWeightsConfig(CheckedConfig):
 
     model: str = DEFAULT
     seeds: PositiveInt = 3
-    tasks: tuple[TaskSetup, ...] = (
-        TaskSetup("squad", "squad"),
-        TaskSetup("snli", "snli"),
-        TaskSetup("srl", "propbank-ewt"),
-        TaskSetup("coref", "ontogum"),
-        TaskSetup("ner", "conll2003", vectors="vectors/glove.6B.50d.tasks.txt"),
-        TaskSetup("sst", "sst"),
-    )
+    tasks: tuple[TaskSetup, ...] = (SQUAD, SNLI, SRL, COREF, NER, SST)
 
 
 def cells(config: LayerWeightsConfig, workspace: Workspace) -> dict[str, Cell]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import Claim, higher, together
 from elmo.analysis.figures import bars, legend_above, new_figure
-from elmo.analysis.sweep import Cell, Sweep, TaskSetup
+from elmo.analysis.sweep import SNLI, SQUAD, SRL, Cell, Sweep, TaskSetup
 from elmo.analysis.tables import markdown, mean_sd
 from elmo.config import CheckedConfig, PositiveInt
 from elmo.packaged import DEFAULT
@@ -26,11 +26,7 @@ class PlacementConfig(CheckedConfig):
 
     model: str = DEFAULT
     seeds: PositiveInt = 3
-    tasks: tuple[TaskSetup, ...] = (
-        TaskSetup("squad", "squad"),
-        TaskSetup("snli", "snli"),
-        TaskSetup("srl", "propbank-ewt"),
-    )
+    tasks: tuple[TaskSetup, ...] = (SQUAD, SNLI, SRL)
 
 
 def cells(config: PlacementConfig, workspace: Workspace) -> dict[str, Cell]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import FAILS, Claim, higher, together
 from elmo.analysis.figures import COLOURS, new_figure
-from elmo.analysis.sweep import Cell, Sweep, TaskSetup, base_config
+from elmo.analysis.sweep import NER, SNLI, SRL, Cell, Sweep, TaskSetup, base_config
 from elmo.analysis.tables import NONE, markdown, mean_sd
 from elmo.config import Bounds, CheckedConfig, PositiveInt
 from elmo.errors import ConfigError
@@ -37,11 +37,7 @@ class SampleEfficiencyConfig(CheckedConfig):
     seeds: PositiveInt = 3
     max_epochs: PositiveInt = 100
     fractions: tuple[Annotated[float, Bounds(gt=0, le=1)], ...] = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
-    tasks: tuple[TaskSetup, ...] = (
-        TaskSetup("srl", "propbank-ewt"),
-        TaskSetup("snli", "snli"),
-        TaskSetup("ner", "conll2003", vectors="vectors/glove.6B.50d.tasks.txt"),
-    )
+    tasks: tuple[TaskSetup, ...] = (SRL, SNLI, NER)
 
     def __post_init__(self) -> None:
         super().__post_init__()

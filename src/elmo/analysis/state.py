@@ -14,7 +14,7 @@ import numpy as np
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import FAILS, HOLDS, Claim, standard_error
 from elmo.analysis.figures import COLOURS, new_figure
-from elmo.analysis.sweep import Cell, Sweep, TaskSetup
+from elmo.analysis.sweep import NER, Cell, Sweep, TaskSetup
 from elmo.analysis.tables import NONE, markdown, mean_sd
 from elmo.analysis.vectors import Array
 from elmo.config import CheckedConfig, PositiveInt
@@ -40,7 +40,7 @@ class StateConfig(CheckedConfig):
     text: str = "english-heldout/valid.txt"  # one sentence per line
     sentences: PositiveInt = 500
     seeds: PositiveInt = 3
-    tasks: tuple[TaskSetup, ...] = (TaskSetup("ner", "conll2003", vectors="vectors/glove.6B.50d.tasks.txt"),)
+    tasks: tuple[TaskSetup, ...] = (NER,)
 
 
 def cells(config: StateConfig, workspace: Workspace) -> dict[str, Cell]:

@@ -56,6 +56,12 @@ class TaskSetup(CheckedConfig):
         return self.title or self.task
 
 
+# The tasks of the paper, on the datasets of this project's figures; the recipe for NER has vectors of 50 dimensions.
+SQUAD, SNLI, SRL = TaskSetup("squad", "squad"), TaskSetup("snli", "snli"), TaskSetup("srl", "propbank-ewt")
+COREF, SST = TaskSetup("coref", "ontogum"), TaskSetup("sst", "sst")
+NER = TaskSetup("ner", "conll2003", vectors="vectors/glove.6B.50d.tasks.txt")
+
+
 def base_config(setup: TaskSetup, workspace: Workspace) -> tuple[Task, Any]:
     """Return a task and its config, before an analysis changes it."""
     file = Path(setup.recipe) if setup.recipe is not None else None

@@ -5,21 +5,20 @@ is a span.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from elmo.errors import DataError
+from elmo.tasks.columns import bio_tags, columns_of, sentences_of
 from elmo.tasks.examples import Example, Splits
 from elmo.tasks.reading import answers_for, files_in
-from elmo.text.reader import read_lines
 
 PARTS = {
     "train": ("train.txt", "eng.train", "train.conll", "wnut17train.conll"),
     "dev": ("dev.txt", "valid.txt", "eng.testa", "dev.conll", "emerging.dev.conll"),
     "test": ("test.txt", "eng.testb", "test.conll", "emerging.test.annotated"),
 }
-_BLANKS = re.compile("[ \t]+")  # no others: a token may contain a no-break space
 _TAG = re.compile("O|[BIELSU]-.+")
 
 
@@ -39,10 +38,10 @@ def read(folder: Path) -> Splits:
 def read_file(path: Path) -> list[Example]:
     """Read the sentences of one file."""
     examples = []
-    for first, lines in _sentences(path):
+    for first, lines in sentences_of(path, "-DOCSTART-"):
         tokens, tags = [], []
         for number, line in enumerate(lines, first):
-            columns = [column.strip() for column in (line.split("\t") if "\t" in line else _BLANKS.split(line.strip()))]
+            columns = columns_of(line)
             if len(columns) < 2 or not columns[0]:
                 raise DataError(f"{path}:{number}: {line!r}; expected a token and, in the last column, its tag")
             tokens.append(columns[0])
@@ -51,20 +50,6 @@ def read_file(path: Path) -> list[Example]:
                 raise DataError(f"{path}:{number}: tag {tags[-1]!r}; expected O, or B-, I-, … and a type")
         examples.append(Example((tuple(tokens),), tuple(spans_of(tags))))
     return examples
-
-
-def _sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line of each sentence, and its lines. A document ends with its last sentence."""
-    lines: list[str] = []
-    number = 0
-    for number, line in read_lines(path):
-        if line.strip(" \t") and not line.startswith("-DOCSTART-"):
-            lines.append(line)
-        elif lines:
-            yield number - len(lines), lines
-            lines = []
-    if lines:
-        yield number + 1 - len(lines), lines
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
@@ -98,13 +83,6 @@ def tags_of(spans: Sequence[Span], length: int) -> list[str]:
     return tags
 
 
-def _iob2(spans: Sequence[Span], length: int) -> list[str]:
-    tags = ["O"] * length
-    for start, end, kind in spans:
-        tags[start:end] = [f"B-{kind}", *[f"I-{kind}"] * (end - start - 1)]
-    return tags
-
-
 def read_predictions(path: Path, gold: Sequence[Example]) -> list[Sequence[Span]]:
     """Read the entities of a file with the same tokens, and the predicted tag in the last column."""
     return answers_for(gold, read_file(path), path)
@@ -114,7 +92,7 @@ def write_predictions(file: IO[str], examples: Sequence[Example], answers: Seque
     """Write the columns that conlleval reads: token, gold tag, predicted tag, in IOB2."""
     for example, spans in zip(examples, answers, strict=True):
         (tokens,) = example.texts
-        columns = zip(tokens, _iob2(example.gold, len(tokens)), _iob2(spans, len(tokens)), strict=True)
+        columns = zip(tokens, bio_tags(example.gold, len(tokens)), bio_tags(spans, len(tokens)), strict=True)
         file.writelines(f"{' '.join(row)}\n" for row in columns)
         file.write("\n")
 
@@ -136,6 +114,6 @@ def legal(before: str | None, after: str | None) -> bool:
 def to_json(example: Example, spans: Sequence[Span]) -> dict[str, Any]:
     """Return the tokens, their IOB2 tags, and the entities."""
     (tokens,) = example.texts
-    tags = _iob2(spans, len(tokens))
+    tags = bio_tags(spans, len(tokens))
     entities = [{"type": kind, "start": a, "end": b, "text": " ".join(tokens[a:b])} for a, b, kind in spans]
     return {"tokens": list(tokens), "tags": tags, "entities": entities}

@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import IO
 
 from elmo.errors import DataError
+from elmo.tasks.columns import columns_of, sentences_of
 from elmo.tasks.examples import Example, GroupedExamples, Splits
 from elmo.tasks.reading import answers_for
 from elmo.tasks.srl.data import PREDICATE, Answer, Proposition, Sentence, Span
 from elmo.text.reader import files as files_below
-from elmo.text.reader import read_lines
 
 NAMES = {"train": ("train",), "dev": ("dev", "development"), "test": ("test", "conll-2012-test")}
 ENDING = "gold_conll"  # of file names: .gold_conll, .v4_gold_conll; beside them OntoNotes has files of other kinds
 LANGUAGE = "english"  # OntoNotes has a folder for each language
 UNKNOWN_SENSE = "XX"  # PropBank's word for a frameset that was not decided
-_BLANKS = re.compile("[ \t]+")  # no others: a token may contain a no-break space
 _ROLE = re.compile(r"(?:\(([^()*]+))?\*(\))?")
 # A biLM has read text as it is written: without the escapes of the Penn Treebank and of OntoNotes.
 _WRITTEN = {
@@ -135,7 +134,8 @@ def _by_sentence(examples: Iterable[Example]) -> list[list[Sentence]]:
 
 def _examples(path: Path, numbers: Iterator[int]) -> Iterator[list[Sentence]]:
     """Yield the examples of each sentence of a file: one for each predicate, or one without."""
-    for (first, lines), number in zip(_sentences(path), numbers, strict=False):  # a number only for a sentence
+    sentences = sentences_of(path, "#begin document", "#end document")
+    for (first, lines), number in zip(sentences, numbers, strict=False):  # a number only for a sentence
         rows = [_columns(line, f"{path}:{place}") for place, line in enumerate(lines, first)]
         for place, row in enumerate(rows, first):
             if len(row) != len(rows[0]):
@@ -157,22 +157,8 @@ def _examples(path: Path, numbers: Iterator[int]) -> Iterator[list[Sentence]]:
         yield found or [without]
 
 
-def _sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line of each sentence, and its lines."""
-    lines: list[str] = []
-    number = 0
-    for number, line in read_lines(path):
-        if line.strip(" \t") and not line.startswith(("#begin document", "#end document")):
-            lines.append(line)
-        elif lines:
-            yield number - len(lines), lines
-            lines = []
-    if lines:
-        yield number + 1 - len(lines), lines
-
-
 def _columns(line: str, where: str) -> list[str]:
-    columns = [column.strip() for column in (line.split("\t") if "\t" in line else _BLANKS.split(line.strip()))]
+    columns = columns_of(line)
     if len(columns) < 12 or not all(columns):
         raise DataError(
             f"{where}: {len(columns)} columns; expected the 12 of CoNLL-2012 (document, part, number, word, part of "

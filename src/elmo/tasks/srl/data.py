@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from elmo.errors import DataError
+from elmo.tasks.columns import bio_tags
 from elmo.tasks.examples import Example
 from elmo.tasks.reading import parse_sentence
 from elmo.text.tokens import Tokens
@@ -65,14 +66,6 @@ def labels(examples: Sequence[Example]) -> list[str]:
     return ["O", *(f"B-{role}" for role in roles), *(f"I-{role}" for role in roles)]
 
 
-def tags_of(spans: Sequence[Span], length: int) -> list[str]:
-    """Return the BIO tags of a proposition."""
-    tags = ["O"] * length
-    for start, end, role in spans:
-        tags[start:end] = [f"B-{role}", *[f"I-{role}"] * (end - start - 1)]
-    return tags
-
-
 def spans_of(tags: Sequence[str]) -> tuple[Span, ...]:
     """Return the spans of a legal sequence of BIO tags."""
     begins = [place for place, tag in enumerate(tags) if tag.startswith("B-")]
@@ -116,7 +109,7 @@ def to_json(example: Example, answer: Answer) -> dict[str, Any]:
                 for start, end, role in spans
                 if role != PREDICATE
             ],
-            "tags": tags_of(spans, len(tokens)),
+            "tags": bio_tags(spans, len(tokens)),
         }
         for predicate, spans in answer.propositions
     ]

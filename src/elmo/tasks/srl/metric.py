@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from elmo.tasks.f1 import f1_score
 from elmo.tasks.srl.data import PREDICATE, Answer, Span
 
 CONTINUES = "C-"
@@ -41,14 +42,14 @@ def score(gold: Sequence[Answer], predicted: Sequence[Answer]) -> dict[str, floa
         if right.predicates is not None and given.predicates is not None:
             found, wanted = found + len(given.predicates), wanted + len(right.predicates)
             both += len({*right.predicates} & {*given.predicates})
-    f1, precision, recall = _f1(correct.total(), n_predicted.total(), n_gold.total())
+    f1, precision, recall = f1_score(correct.total(), n_predicted.total(), n_gold.total())
     return {
         "f1": f1,
         "precision": precision,
         "recall": recall,
         "perfect": 100 * perfect / propositions if propositions else 0.0,
-        "predicates_f1": _f1(both, found, wanted)[0],
-        **{f"f1_{role}": _f1(correct[role], n_predicted[role], n_gold[role])[0] for role in sorted(n_gold)},
+        "predicates_f1": f1_score(both, found, wanted)[0],
+        **{f"f1_{role}": f1_score(correct[role], n_predicted[role], n_gold[role])[0] for role in sorted(n_gold)},
     }
 
 
@@ -63,8 +64,3 @@ def arguments(spans: Sequence[Span]) -> set[Argument]:
             pieces.append((name, last[name]))
         last[name].append((start, end))
     return {Argument(role, tuple(some)) for role, some in pieces if role != PREDICATE}
-
-
-def _f1(correct: int, predicted: int, gold: int) -> tuple[float, float, float]:
-    precision, recall = (100 * correct / count if count else 0.0 for count in (predicted, gold))
-    return (2 * precision * recall / (precision + recall) if correct else 0.0), precision, recall
