@@ -282,3 +282,16 @@ def test_the_average_of_the_weights_is_scored_and_exported(files: Path, tmp_path
     for name, start in seen[0].items():
         first = 0.1 * start + 0.9 * seen[1][name]  # 1 / 10 is less than 0.15
         assert torch.allclose(exported[name], 0.15 * first + 0.85 * seen[2][name], atol=1e-7), name
+
+
+def test_tensorboard_sees_the_log_of_a_task(files: Path, tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    train(files, tmp_path / "run", "train.epochs=2", "train.tensorboard=true")
+    seen = accumulator.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    seen.Reload()
+    lines = Run(tmp_path / "run").metrics()
+    assert {event.step: event.value for event in seen.Scalars("loss")} == pytest.approx(
+        {line["step"]: line["loss"] for line in lines}
+    )
+    weights = {line["step"]: line["mixes"]["input"]["weights"][1] for line in lines}
+    assert {event.step: event.value for event in seen.Scalars("mixes/input/weights/1")} == pytest.approx(weights)

@@ -138,7 +138,7 @@ class Sweep:
             seed: replace(asked, config=replace(config, train=replace(config.train, seed=seed)), may_change=MAY_CHANGE)
             for seed in range(first, first + cell.seeds)
         }
-        facts = without(asked.values(), ["train.device", "train.seed"])
+        facts = without(asked.values(), ["train.device", "train.seed", "train.tensorboard"])
         prints = {name: source.fingerprint for name, source in asked.sources.items()}
         digest = hashlib.sha256(json.dumps([facts, prints], sort_keys=True).encode()).hexdigest()[:10]
         folder = self.workspace.runs / f"{task.name}-{digest}"

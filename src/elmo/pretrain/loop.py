@@ -8,8 +8,8 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from elmo.training import checkpoint
 from elmo.training.best import Best
 from elmo.training.checkpoint import Checkpoint
 from elmo.training.run import CHECKPOINTS, Request, Run, Source, fingerprint_of_tensors
-from elmo.training.tensorboard import TensorBoard
+from elmo.training.tensorboard import tensorboard
 from elmo.weights import folder
 from elmo.weights.folder import Pretrained
 
@@ -55,7 +55,7 @@ class Report(Protocol):
     def stepped(self, step: int, plan: Plan) -> None:
         """Called after every step."""
 
-    def logged(self, values: dict[str, Any]) -> None:
+    def logged(self, values: Mapping[str, Any]) -> None:
         """Called with every line that is added to the metrics."""
 
 
@@ -143,7 +143,8 @@ class Training:
         self._recorded = RecordedPasses() if recorded else None
         self.state = self.bilm.zero_state(len(own))
         self.progress = TrainingState(sums=[0.0] * directions)
-        self._listeners: list[Callable[[dict[str, Any]], None]] = [report.logged] if report else []
+        if report:
+            self.run.listeners.append(report.logged)
         if saved is not None:
             self._restore(saved, own)
         if self.world.rank == 0:
@@ -156,11 +157,8 @@ class Training:
         """Train to the last step, or until `stop` is set; save in both cases. Returns whether the last was reached."""
         if self.report and self.world.rank == 0:
             self.report.planned(self.plan, self.progress.step)
-        with ExitStack() as stack:
-            if self.config.tensorboard and self.world.rank == 0:
-                board = stack.enter_context(TensorBoard(self.out, self.progress.step))
-                self._listeners.append(board.logged)
-                stack.callback(self._listeners.remove, board.logged)
+        boarded = self.config.tensorboard and self.world.rank == 0
+        with tensorboard(self.run, self.progress.step) if boarded else nullcontext():
             reached_last = self._train_steps(stop or threading.Event())
         if reached_last:
             self._export()
@@ -333,15 +331,12 @@ class Training:
         return better
 
     def _record(self, **values: Any) -> None:
-        """Add a line to the metrics, and report it."""
+        """Add a line to the metrics."""
         if self.world.rank != 0:
             return
         step = self.progress.step
         reached = {"epoch": step / self.plan.steps_per_epoch, "tokens": step * self.plan.tokens_per_step}
-        values = {"step": step, **reached, **values, "time": time.time()}
-        self.run.log(**values)
-        for listener in self._listeners:
-            listener(values)
+        self.run.log(step=step, **reached, **values, time=time.time())
 
     def _save(self) -> None:
         # The state is saved for all rows of text, so that another number of processes can continue with it.

@@ -18,7 +18,7 @@ from elmo.training import seeds
 from elmo.training.run import Request
 from elmo.training.seeds import Logs
 
-MAY_CHANGE = ("train.device",)  # the fields that may differ from those of a finished run
+MAY_CHANGE = ("train.device", "train.tensorboard")  # the fields that may differ from those of a finished run
 
 
 def train_seeds(

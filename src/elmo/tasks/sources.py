@@ -12,7 +12,8 @@ from elmo.tasks.frozen import FrozenLayers, layers_folder
 from elmo.tasks.task import Task
 from elmo.training.run import Request, Source, fingerprint_of_file, fingerprint_of_tensors
 
-MAY_CHANGE = ("train.epochs", "train.patience", "train.device")  # the fields that may change when a run is resumed
+# The fields that may change when a run is resumed.
+MAY_CHANGE = ("train.epochs", "train.patience", "train.device", "train.tensorboard")
 
 
 def load_embedder(config: Any, device: torch.device) -> Embedder | None:

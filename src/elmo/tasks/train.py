@@ -11,6 +11,7 @@ the same result as one that was never interrupted.
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from elmo.tasks.train_config import TrainConfig
 from elmo.training import checkpoint, memory
 from elmo.training.best import Best
 from elmo.training.run import CHECKPOINTS, Run
+from elmo.training.tensorboard import tensorboard
 
 CHECK_EVERY = 50  # batches
 
@@ -79,6 +81,8 @@ class TaskTraining:
     ) -> None:
         self.task, self.out, self.report, self.run = task, out, report, Run(out)
         self.train_config: TrainConfig = config.train
+        if report:
+            self.run.listeners.append(report.logged)
         for part in ("train", "dev"):
             if not splits.get(part):
                 raise DataError(f"{data}: no {part} part; expected train to learn from, dev to choose the best epoch")
@@ -118,7 +122,14 @@ class TaskTraining:
 
     def train(self, stop: threading.Event | None = None) -> bool:
         """Train to the last epoch, or until `stop` is set; return whether it finished. Complete epochs are saved."""
-        stop, config, progress = stop or threading.Event(), self.train_config, self.progress
+        with tensorboard(self.run, self.progress.epoch) if self.train_config.tensorboard else nullcontext():
+            finished = self._train_epochs(stop or threading.Event())
+        if finished:
+            self._export()
+        return finished
+
+    def _train_epochs(self, stop: threading.Event) -> bool:
+        config, progress = self.train_config, self.progress
         while progress.epoch < config.epochs and not progress.exhausted(config.patience):
             began = time.perf_counter()
             loss = self._train_epoch(stop)
@@ -135,7 +146,6 @@ class TaskTraining:
             if config.schedule == "halve" and not better:
                 progress.learning_rate /= 2
             self._save()
-        self._export()
         return True
 
     def score(self, part: str) -> dict[str, float]:
@@ -185,18 +195,15 @@ class TaskTraining:
 
     def _log(self, loss: float, scores: Mapping[str, float], **seconds: float) -> None:
         """Add the line of an epoch to the metrics."""
-        values = {
-            "step": self.progress.epoch,
-            "loss": loss,
+        self.run.log(
+            step=self.progress.epoch,
+            loss=loss,
             **{f"dev_{name}": value for name, value in scores.items()},
-            "learning_rate": self.rate,
-            "mixes": self.model.inputs.mixes(),
+            learning_rate=self.rate,
+            mixes=self.model.inputs.mixes(),
             **seconds,
-            "memory": memory.peak(self.device),
-        }
-        self.run.log(**values)
-        if self.report:
-            self.report.logged(values)
+            memory=memory.peak(self.device),
+        )
 
     def _save(self) -> None:
         root = self.out / CHECKPOINTS

@@ -61,6 +61,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.listeners: list[Callable[[Mapping[str, Any]], None]] = []  # called with every line of the metrics
 
     @classmethod
     def open(cls, folder: Path) -> "Run":
@@ -166,13 +167,15 @@ class Run:
         _replace(self.folder / RECORD, json.dumps(record, indent=1) + "\n")
 
     def log(self, **values: Any) -> None:
-        """Add a line to the metrics."""
+        """Add a line to the metrics, and tell the listeners."""
         path = self.folder / METRICS
         try:
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(values) + "\n")
         except OSError as error:
             raise write_error(path, error) from None
+        for listener in self.listeners:
+            listener(values)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Read all lines of the metrics, except for a line that was being written when the run was killed."""
