@@ -11,14 +11,14 @@ import torch
 
 from elmo.config import build, merged
 from elmo.model.device import device_named
-from elmo.tasks.sources import load_embedder, prepare_layers, request
+from elmo.tasks.sources import PATHS, load_embedder, prepare_layers, request
 from elmo.tasks.task import task_named
 from elmo.tasks.train import Report, TaskTraining
 from elmo.training import seeds
 from elmo.training.run import Request
 from elmo.training.seeds import Logs
 
-MAY_CHANGE = ("train.device",)  # the fields that may differ from those of a finished run
+MAY_CHANGE = ("train.device", *PATHS)  # the fields that may differ from those of a finished run
 
 
 def train_seeds(
