@@ -1,4 +1,4 @@
-"""Signals: they set the event, a second Ctrl-C does not wait, and the handlers of before come back."""
+"""Signals and time set the event, a second Ctrl-C does not wait, and the handlers of before come back."""
 
 import signal
 
@@ -38,3 +38,11 @@ def test_an_error_inside_restores_the_handlers() -> None:
     with pytest.raises(ValueError, match="inside"), stopping():
         raise ValueError("inside")
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_event_is_set_when_the_time_is_over() -> None:
+    with stopping(catch_signals=False, minutes=0.001) as stop:
+        assert stop.wait(10)
+    with stopping(minutes=0.001) as stop:
+        pass
+    assert not stop.wait(0.2)  # it was left before

@@ -24,7 +24,8 @@ from elmo.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ANALYSES = {
+ANALYSES = {  # in the order in which they are run: what is cut short lacks the last ones
+    "tasks": "elmo.analysis.tasks",
     "layer-weighting": "elmo.analysis.layer_weighting",
     "placement": "elmo.analysis.placement",
     "neighbours": "elmo.analysis.neighbours",

@@ -39,6 +39,7 @@ def analyse(
     settings: Iterable[str] = (),
     runs: str | Path | None = None,
     jobs: int | None = None,
+    minutes: float | None = None,
     catch_signals: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any] | None:
@@ -46,11 +47,12 @@ def analyse(
 
     The config is the default, changed by the TOML file `config` and then by `settings` ("seeds=5"). `runs` is a folder
     of training runs that analyses share, by default OUT/runs. Results of the same config that are there already are not
-    computed again. Return the content of results.json; None if a signal ended it early, and the same call continues.
+    computed again. Return the content of results.json; None if a signal, or the limit of `minutes`, ended it early, and
+    the same call continues.
     """
     analysis = analysis_named(name)
     built = build_config(analysis, Path(config) if config is not None else None, parse_assignments(settings))
-    with stopping(catch_signals) as stop:
+    with stopping(catch_signals, minutes) as stop:
         workspace = Workspace(
             Path(data), Path(out), Path(runs) if runs is not None else Path(out) / RUNS, jobs, stop,
             progress or (lambda what, done, total: None),
@@ -68,11 +70,13 @@ def reproduce(
     only: Sequence[str] = (),
     quick: bool = False,
     jobs: int | None = None,
+    minutes: float | None = None,
     catch_signals: bool = False,
     progress: Progress | None = None,
 ) -> Reproduction:
     """Run all analyses, or those of `only`, and write OUT/report.html; the same call continues after an interruption.
 
+    It is interrupted by a signal, with `catch_signals`, or after `minutes`.
     `data` is a folder of datasets. The config of an analysis is its default, changed by CONFIGS/NAME.toml if that
     exists, by `model`, and by `settings` ("pos.seeds=5"). With `quick`, everything is small, and the datasets are made
     here: OUT/data. An analysis that fails does not keep the others from running; the report says what was wrong.
@@ -87,7 +91,7 @@ def reproduce(
     if quick and not (out / DATA).exists():
         write_data(out / DATA)
     sections: dict[str, Section] = {}
-    with stopping(catch_signals) as stop:
+    with stopping(catch_signals, minutes) as stop:
         shared = Workspace(
             out / DATA if data is None else Path(data), out, out / RUNS, jobs, stop, _within(progress, "all tasks")
         )  # fmt: skip

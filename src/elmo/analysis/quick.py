@@ -28,6 +28,7 @@ def quick_configs() -> dict[str, dict[str, Any]]:
     """Return the changes of every analysis's default config."""
     vectors = {"vectors": "vectors.txt"}
     return {
+        "tasks": {"seeds": 2, "tasks": _tasks(*TASKS)},
         "layer-weighting": {"seeds": 2, "tasks": _tasks("squad", "snli", "srl", "ner", "sst")},
         "placement": {"seeds": 2, "tasks": _tasks("squad", "snli", "srl")},
         "neighbours": {"corpus": "senses/train", "k": 3, "wordnet": "wordnet", **vectors},

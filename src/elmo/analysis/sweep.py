@@ -1,6 +1,7 @@
 """A SWEEP: several configs of several tasks, several seeds of each ─▶ the scores of all.
 
-WORKSPACE.runs/TASK-HASH/seed-0 …    runs like those of `elmo train`; the hash is of config and data. The checkpoints of
+WORKSPACE.runs/TASK-HASH/seed-0 …    runs like those of `elmo train`; the hash is of the config and of the content of
+                                     all files, not of their paths: a folder of runs can be moved. The checkpoints of
                                      finished runs are removed.
 
 A config that two analyses have in common is trained once. Finished runs are not trained again, interrupted ones are
@@ -138,7 +139,7 @@ class Sweep:
             seed: replace(asked, config=replace(config, train=replace(config.train, seed=seed)), may_change=MAY_CHANGE)
             for seed in range(first, first + cell.seeds)
         }
-        facts = without(asked.values(), ["train.device", "train.seed", "train.tensorboard"])
+        facts = without(asked.values(), [*MAY_CHANGE, "train.seed"])
         prints = {name: source.fingerprint for name, source in asked.sources.items()}
         digest = hashlib.sha256(json.dumps([facts, prints], sort_keys=True).encode()).hexdigest()[:10]
         folder = self.workspace.runs / f"{task.name}-{digest}"
@@ -252,5 +253,8 @@ def _scores(cell: _Prepared) -> Results:
         "best_epochs": [run.record["best_epoch"] for run in runs],
         "examples": len(examples),
         "updates_per_epoch": math.ceil(len(examples) / cell.config.train.batch_size),
+        "scores": [run.record["scores"] for run in runs],  # all of them, by part
+        "epochs": [len(log) for log in logs],
         "seconds": sum(line["train_seconds"] + line["dev_seconds"] for log in logs for line in log),
+        "memory": max((line["memory"] or 0 for log in logs for line in log), default=0),
     }

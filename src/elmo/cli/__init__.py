@@ -18,6 +18,7 @@ from elmo.cli.export import export
 from elmo.cli.finetune import finetune
 from elmo.cli.help import Command
 from elmo.cli.info import info
+from elmo.cli.package import package
 from elmo.cli.perplexity import perplexity
 from elmo.cli.plot import plot
 from elmo.cli.predict import predict
@@ -36,8 +37,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    embed, info, convert, export, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict, check,
-    analyse, reproduce,
+    embed, info, convert, export, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict,
+    package, check, analyse, reproduce,
 ):  # fmt: skip
     app.command(cls=Command)(command)
 

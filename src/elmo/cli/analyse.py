@@ -17,14 +17,18 @@ JobsOption = Annotated[
     int | None,
     typer.Option(help="Number of training runs at once.  [default: one per core on a GPU, else 1]", min=1),
 ]
+MinutesOption = Annotated[
+    float | None,
+    typer.Option(metavar="M", help="Stop after this many minutes; the same command continues.", min=0),
+]
 
 
 def analyse(
     name: Annotated[
         str,
         typer.Argument(
-            help="layer-weighting, placement, neighbours, senses, pos, sample-efficiency, layer-weights, fine-tuning, "
-            "state, anisotropy, similarity or trigram."
+            help="tasks, layer-weighting, placement, neighbours, senses, pos, sample-efficiency, layer-weights, "
+            "fine-tuning, state, anisotropy, similarity or trigram."
         ),
     ],
     out: Annotated[Path, typer.Argument(help="The folder for results.json, table.md, figure.png and figure.svg.")],
@@ -36,13 +40,14 @@ def analyse(
         typer.Option(metavar="FOLDER", help="Training runs that analyses share.  [default: runs in OUT]"),
     ] = None,
     jobs: JobsOption = None,
+    minutes: MinutesOption = None,
     threads: ThreadsOption = None,
 ) -> None:
     """Run one of the paper's analyses.
 
     The default config is the paper's protocol, with the packaged model: --set model=MODEL takes another one. The table,
-    with the paper's figures beside ours, is also printed. After Ctrl-C, run the same command again: training runs, and
-    other things that take long, are not computed again.
+    with the paper's figures beside ours, is also printed. After Ctrl-C, or --minutes, run the same command again:
+    training runs, and other things that take long, are not computed again.
 
     \b
     Examples:
@@ -62,6 +67,7 @@ def analyse(
             settings=set or [],
             runs=runs,
             jobs=jobs,
+            minutes=minutes,
             catch_signals=True,
             progress=report.show,
         )

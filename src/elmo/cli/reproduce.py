@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from elmo.cli.analyse import JobsOption
+from elmo.cli.analyse import JobsOption, MinutesOption
 from elmo.cli.arguments import ThreadsOption, use_threads
 from elmo.cli.progress import StageReport
 from elmo.cli.training import SetOption
@@ -31,13 +31,14 @@ def reproduce(
         bool, typer.Option("--quick", help="A miniature of everything, on small datasets that are made first.")
     ] = False,
     jobs: JobsOption = None,
+    minutes: MinutesOption = None,
     threads: ThreadsOption = None,
 ) -> None:
     """Run all analyses of the paper, and write a report.
 
-    The report is one HTML file with every table, figure, command, seed and machine. After Ctrl-C, run the same command
-    again: what is finished is not computed again. An analysis whose data are missing is left out, with a message.
-    Fields are set with the name of the analysis: --set pos.seeds=5.
+    The report is one HTML file with every table, figure, command, seed and machine. After Ctrl-C, or --minutes, run the
+    same command again: what is finished is not computed again. An analysis whose data are missing is left out, with a
+    message. Fields are set with the name of the analysis: --set pos.seeds=5.
 
     \b
     Examples:
@@ -56,6 +57,7 @@ def reproduce(
             only=only or [],
             quick=quick,
             jobs=jobs,
+            minutes=minutes,
             catch_signals=True,
             progress=progress.show,
         )

@@ -44,8 +44,8 @@ class TrainedTask:
     scores: Mapping[str, Any] = field(default_factory=dict)  # by part of the data
 
 
-def save(folder: Path, trained: TrainedTask) -> None:
-    """Write a trained task into an existing folder."""
+def save(folder: Path, trained: TrainedTask, dtype: torch.dtype | None = None) -> None:
+    """Write a trained task into an existing folder; with a `dtype`, its own weights are stored rounded to it."""
     inputs = trained.model.inputs
     elmo: dict[str, Any] | None = None
     if inputs.bilm is not None:
@@ -69,7 +69,18 @@ def save(folder: Path, trained: TrainedTask) -> None:
     (folder / WORDS).write_text("".join(f"{word}\n" for word in trained.words), encoding="utf-8")
     state = trained.model.state_dict()
     tensors = {name: tensor.cpu().contiguous() for name, tensor in state.items() if not name.startswith(BILM)}
+    if dtype is not None:
+        tensors = {name: _rounded(name, tensor, dtype) for name, tensor in tensors.items()}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def _rounded(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if not tensor.is_floating_point():
+        return tensor
+    rounded = tensor.to(dtype)
+    if not rounded.isfinite().all():
+        raise WeightsError(f"{name}: has a value that {str(dtype).removeprefix('torch.')} cannot store; keep float32")
+    return rounded
 
 
 def load(source: str | Path, device: str = "auto", task: Task | None = None) -> TrainedTask:

@@ -1,4 +1,4 @@
-"""ONE CALL PER VERB, from paths: what `elmo train`, `elmo evaluate` and `elmo predict` do."""
+"""ONE CALL PER VERB, from paths: what `elmo train`, `elmo evaluate`, `elmo predict` and `elmo package` do."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -8,12 +8,13 @@ from typing import Any
 from elmo.errors import DataError
 from elmo.files import locked, refuse_existing
 from elmo.tasks import seeds as several
+from elmo.tasks.distribution import Distribution, write_distribution
 from elmo.tasks.predict import load_task
 from elmo.tasks.predict_file import predict_file
 from elmo.tasks.recipe import recipe
 from elmo.tasks.task import prediction_format, task_named
 from elmo.tasks.train import Report, TaskTraining
-from elmo.text.reader import Lines
+from elmo.text.reader import Lines, read_lines
 from elmo.training.interrupt import stopping
 from elmo.training.run import MODEL, Run
 from elmo.training.seeds import Logs
@@ -138,6 +139,29 @@ def predict(
     Lines(input)
     predictor = load_task(model, device, task_named(task) if task else None)
     return predict_file(predictor, input, output, jsonl=jsonl, progress=progress)
+
+
+def package(
+    model: str | Path,
+    out: str | Path,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    license: str | None = None,
+    language: str | None = None,
+    notes: str | Path | None = None,
+    data: str | Path | None = None,
+    max_words: int | None = None,
+    device: str = "auto",
+    task: str | None = None,
+) -> Distribution:
+    """Write a trained task as a distribution: see `write_distribution`; `notes` is a Markdown file for its card."""
+    return write_distribution(
+        model, out,
+        name=name, title=title, license=license, language=language,
+        notes="" if notes is None else "\n".join(line for _, line in read_lines(notes)),
+        data=data, max_words=max_words, device=device, task=task_named(task) if task else None,
+    )  # fmt: skip
 
 
 def _path(path: str | Path | None) -> Path | None:

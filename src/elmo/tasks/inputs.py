@@ -7,12 +7,14 @@ Where ELMo enters, how its layers are mixed, and what else represents a word, ar
 not depend on them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -186,11 +188,11 @@ class Inputs(nn.Module):
         """Compute the vectors of a batch of token sequences, none of them empty."""
         device = next(self.parameters()).device
         lengths = tuple(len(text) for text in texts)
-        mask = to_device(torch.from_numpy(np.arange(max(lengths)) < np.array(lengths)[:, None]), device)
         layers = self._layers(texts, device)
+        mask = layers.mask if layers is not None else to_device(torch.from_numpy(_inside(texts)), device)
         parts = []
         if self.table is not None:
-            parts.append(self.dropout(self.table(to_device(padded(texts, self._row), device))))
+            parts.append(self.dropout(self.table(to_device(padded(texts, self._table_rows(texts)), device))))
         if self.characters is not None:
             parts.append(self.dropout(self.characters(texts)))
         if self.mix_input is not None:
@@ -237,8 +239,12 @@ class Inputs(nn.Module):
         both = {"input": self.mix_input, "output": self.mix_output}
         return {name: mix for name, mix in both.items() if mix is not None}
 
-    def _row(self, word: str) -> int:
-        return self._rows.get(word.lower() if self.config.lowercase else word, UNKNOWN_WORD)
+    def _table_rows(self, texts: Sequence[Tokens]) -> Iterable[int]:
+        """Return the row of every token in the table, one text after another."""
+        get = self._rows.get
+        if self.config.lowercase:
+            return [get(word.lower(), UNKNOWN_WORD) for text in texts for word in text]
+        return [get(word, UNKNOWN_WORD) for text in texts for word in text]
 
 
 class CharacterEncoder(nn.Module):
@@ -255,9 +261,9 @@ class CharacterEncoder(nn.Module):
     def forward(self, texts: Sequence[Tokens]) -> Tensor:
         """Encode every word; each distinct one is computed once."""
         device = self.embedding.weight.device
-        rows = {word: row for row, word in enumerate(dict.fromkeys(word for text in texts for word in text))}
+        rows = {word: row for row, word in enumerate(dict.fromkeys(chain.from_iterable(texts)))}
         ids = to_device(torch.from_numpy(word_ids(list(rows), self.config.max_characters)), device)
-        places = to_device(padded(texts, rows.__getitem__), device)
+        places = to_device(padded(texts, map(rows.__getitem__, chain.from_iterable(texts))), device)
         # Not `[places]`: its gradient is summed by all of a CPU's threads at once, in any order.
         return nn.functional.embedding(places, self.encode(ids))
 
@@ -274,9 +280,16 @@ class CharacterEncoder(nn.Module):
         return torch.cat(maxima, dim=1) if len(maxima) > 1 else maxima[0]
 
 
-def padded(texts: Sequence[Tokens], number: Callable[[str], int]) -> Tensor:
-    """Return the number of every token, (B, T), zero where there is none."""
-    rows = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
-    for row, text in zip(rows, texts, strict=True):
-        row[: len(text)] = [number(word) for word in text]
+def padded(texts: Sequence[Tokens], numbers: Iterable[int]) -> Tensor:
+    """Arrange a number for each token of these texts, one text after another, as (B, T); zero where there is none."""
+    inside = _inside(texts)
+    rows = np.zeros(inside.shape, dtype=np.int64)
+    rows[inside] = np.fromiter(numbers, np.int64, int(inside.sum()))
     return torch.from_numpy(rows)
+
+
+def _inside(texts: Sequence[Tokens]) -> npt.NDArray[np.bool_]:
+    """Return where there is a token, (B, T)."""
+    lengths = np.array([len(text) for text in texts])
+    inside: npt.NDArray[np.bool_] = np.arange(lengths.max()) < lengths[:, None]
+    return inside

@@ -11,14 +11,15 @@ import torch
 
 from elmo.config import build, merged
 from elmo.model.device import device_named
-from elmo.tasks.sources import load_embedder, prepare_layers, request
+from elmo.tasks.sources import PATHS, load_embedder, prepare_layers, request
 from elmo.tasks.task import task_named
 from elmo.tasks.train import Report, TaskTraining
 from elmo.training import seeds
 from elmo.training.run import Request
 from elmo.training.seeds import Logs
 
-MAY_CHANGE = ("train.device", "train.tensorboard")  # the fields that may differ from those of a finished run
+# The fields that may differ from those of a finished run.
+MAY_CHANGE = ("train.device", "train.tensorboard", *PATHS)
 
 
 def train_seeds(

