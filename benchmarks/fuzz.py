@@ -1,4 +1,4 @@
-"""Fuzz the readers: every case must be read or refused with an ElmoError, within 20 s and 512 MiB.
+"""Fuzz the readers: every case must be read or refused with an ElmoError, within 20 s of CPU time and 512 MiB.
 
     python benchmarks/fuzz.py                          100,000 cases of every reader: hours on a busy machine
     python benchmarks/fuzz.py --readers hdf5,sst       some of them
@@ -33,7 +33,7 @@ def main() -> None:
     if arguments.case is not None:
         print(Sandbox(Path("case")).outcome(readers[names[0]], arguments.seed, arguments.case))
         return
-    print(f"seed {arguments.seed}, at most {SECONDS} s and {MEMORY >> 20} MiB a case\n")
+    print(f"seed {arguments.seed}, at most {SECONDS:g} s of CPU time and {MEMORY >> 20} MiB a case\n")
     print("| reader | cases | seconds | slowest case, s | memory grown, MiB | findings |\n|---|---|---|---|---|---|")
     failed = False
     for name in names:

@@ -4,6 +4,7 @@ import faulthandler
 import logging
 import multiprocessing
 import resource
+import signal
 import time
 import traceback
 import warnings
@@ -17,7 +18,8 @@ import torch
 
 from fuzzing.cases import Reader, Sandbox
 
-SECONDS = 20  # for a case; the machine may be busy
+SECONDS = 20.0  # of CPU time for a case
+WAITING = 600.0  # seconds for a case that waits, or for a machine that is busy
 MEMORY = 512 << 20  # bytes that a case may take, besides what the process has when it begins
 EXPECTED = 100  # findings after which a reader is given up
 
@@ -29,7 +31,7 @@ class Result:
     reader: str
     cases: int = 0  # the number of the first case that was not run
     seconds: float = 0.0
-    slowest: tuple[float, int] = (0.0, 0)  # seconds, and the number of the case
+    slowest: tuple[float, int] = (0.0, 0)  # seconds of CPU time, and the number of the case
     grown: int = 0  # bytes: the peak memory of the process beyond what it had after the valid case
     findings: dict[int, str] = field(default_factory=dict)  # case ─▶ what happened
 
@@ -57,12 +59,17 @@ def run(reader: Reader, first: int, last: int, seed: int) -> Result:
             break
         first = last
         if child.exitcode:
-            what = f"signal {-child.exitcode}" if child.exitcode < 0 else f"more than {SECONDS} s"
-            result.findings[at.value] = f"the process ended: {what}"
+            result.findings[at.value] = f"the process ended: {_why(child.exitcode)}"
             first = at.value + 1
     result.cases = first
     result.seconds = time.monotonic() - started
     return result
+
+
+def _why(exitcode: int) -> str:
+    if exitcode == -signal.SIGPROF:
+        return f"more than {SECONDS:g} s of CPU time"
+    return f"signal {-exitcode}" if exitcode < 0 else f"more than {WAITING:g} s"
 
 
 def _add(result: Result, message: tuple[str, Any]) -> None:
@@ -88,19 +95,21 @@ def _child(reader: Reader, first: int, last: int, seed: int, pipe: Connection, a
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for case in range(first, last):
             at.value = case
-            faulthandler.dump_traceback_later(SECONDS, exit=True)
-            began = time.monotonic()
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)  # its signal ends the process, whatever code runs
+            faulthandler.dump_traceback_later(WAITING, exit=True)
+            began = time.process_time()
             try:
                 found = sandbox.outcome(reader, seed, case)
             except Exception as error:  # anything else than an ElmoError is a finding
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 found = f"{type(error).__name__}: {str(error)[:200]} ({place.filename}:{place.lineno})"
-            took = time.monotonic() - began
+            took = time.process_time() - began
             if found is not None:
                 pipe.send(("finding", (case, found)))
             if took > slowest:
                 slowest = took
                 pipe.send(("slowest", (took, case)))
+        signal.setitimer(signal.ITIMER_PROF, 0)
         faulthandler.cancel_dump_traceback_later()
         pipe.send(("grown", _peak() - before))
 
