@@ -432,3 +432,9 @@ def test_a_shared_softmax_needs_a_word_table() -> None:
         PretrainConfig.load("tiny", None, [shared])
     model = PretrainConfig.load("tiny", None, [shared, "model.char_cnn=none"]).model.for_vocabulary(9)
     assert (model.share_embedding_softmax, model.n_words, model.n_softmax) == (True, 9, 9)
+
+
+def test_a_file_of_another_kind_gives_fifty_errors() -> None:
+    with pytest.raises(ConfigError) as error:
+        build(BiLMConfig, {f"field{k}": k for k in range(10**5)})
+    assert str(error.value).startswith("50 errors in the config:\n  unknown field 'field0'")

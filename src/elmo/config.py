@@ -22,6 +22,7 @@ from elmo.errors import ConfigError
 
 Config = TypeVar("Config")
 
+MOST_ERRORS = 50  # reported at once: a file of another kind may have any number of unknown fields
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 
 
@@ -121,6 +122,8 @@ def _build(config: type[Any], values: Mapping[str, Any], prefix: str, errors: li
     fields: dict[str, Any] = {}
     before = len(errors)
     for name, value in values.items():
+        if len(errors) >= MOST_ERRORS:
+            break
         if name in types:
             fields[name] = _value(types[name], value, prefix + name, errors)
         else:

@@ -3,9 +3,18 @@
 A message says where, what was found, what was expected and what to do. Programming errors are ordinary exceptions.
 """
 
+LONGEST = 4000  # characters of a message
+
 
 class ElmoError(Exception):
-    """Base class of all errors that this library explains to the user."""
+    """Base class of all errors that this library explains to the user.
+
+    What was found may be a value of any length: the middle of a long message is left out.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        half = LONGEST // 2
+        super().__init__(message if len(message) <= LONGEST else f"{message[: half - 3]} … {message[-half:]}")
 
 
 class ConfigError(ElmoError):

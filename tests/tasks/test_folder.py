@@ -85,7 +85,49 @@ def test_a_folder_that_is_incomplete_or_damaged(name: str, content: bytes | None
     (path / name).unlink()
     if content is not None:
         (path / name).write_bytes(content)
-    with pytest.raises(WeightsError, match=rf"^{path}: cannot be read as a trained task \("):
+    inside = name == "config.json"
+    place = f"{path / name}: (cannot be read|not JSON)" if inside else f"{path}: cannot be read as a trained task"
+    with pytest.raises(WeightsError, match=f"^{place}"):
+        folder.load(path, "cpu")
+
+
+def test_a_path_in_the_config_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = saved(tmp_path / "m")
+    (path / "model.py").write_text("raise SystemExit('code was run')\n")
+    for name in ("m", str(path)):
+        edit(path, "task", name)
+        with pytest.raises(WeightsError, match=f"config.json: {name}: no such task; expected squad, .*--task"):
+            folder.load(path, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("task", None), ("config", []), ("labels", None), ("labels", [1]), ("elmo", "elmo"), ("elmo", {})),
+        *(("elmo", {"folder": "../elsewhere"}), ("elmo", {"folder": None}), ("elmo", {"name": 3}), ("scores", 1)),
+    ],
+)
+def test_a_config_of_another_form(key: str, value: object, tmp_path: Path) -> None:
+    path = saved(tmp_path / "m")
+    edit(path, key, value)
+    with pytest.raises(WeightsError, match=f"config.json: '{key}' is .*; expected what `elmo train` writes there"):
+        folder.load(path, "cpu")
+
+
+def edit(path: Path, key: str, value: object) -> None:
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {key: value}))
+
+
+@pytest.mark.parametrize("value", [torch.zeros(1), torch.tensor(float("nan"))])
+def test_weights_that_do_not_fit(value: torch.Tensor, tmp_path: Path) -> None:
+    path = saved(tmp_path / "m")
+    tensors = load_file(path / "model.safetensors")
+    like = tensors["scores.weight"]
+    tensors["scores.weight"] = value if value.numel() and value.dim() else value.expand_as(like).contiguous()
+    save_file(tensors, path / "model.safetensors")
+    with pytest.raises(WeightsError, match=r"model.safetensors: 'scores.weight' has shape .*; config.json needs"):
         folder.load(path, "cpu")
 
 

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
-from elmo.model.checks import check_integer
+from elmo.model.checks import LARGEST, MOST_LAYERS, check_integer
 from elmo.model.kernels import MAX_WINDOW, triton_computes
 
 PADDING_ID = 261  # the padding *character*, learned and part of the convolutions; 0 means "no token"
 GROUP = 64  # words convolved together: their (words, positions, filters) fit into a CPU's cache
+
+MOST_CHARACTERS = 1000  # of a token: every token takes the memory of so many
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
@@ -32,15 +34,16 @@ class CharCNNConfig:
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
             raise ConfigError(f"char_cnn.activation is {self.activation!r}; expected one of {', '.join(ACTIVATIONS)}")
-        for name, least in (
-            ("embedding_dim", 1),
-            ("n_highway", 0),
-            ("max_characters_per_token", 3),
-            ("n_characters", 1),
+        for name, least, most in (
+            ("embedding_dim", 1, LARGEST),
+            ("n_highway", 0, MOST_LAYERS),
+            ("max_characters_per_token", 3, MOST_CHARACTERS),
+            ("n_characters", 1, LARGEST),
         ):
-            check_integer(f"char_cnn.{name}", getattr(self, name), least)
+            check_integer(f"char_cnn.{name}", getattr(self, name), least, most)
         if not self.filters:
             raise ConfigError("char_cnn.filters is empty; expected [width, count] pairs")
+        check_integer("the number of char_cnn.filters", len(self.filters), maximum=MOST_LAYERS)
         for width, count in self.filters:
             check_integer("a width of char_cnn.filters", width)
             check_integer("a count of char_cnn.filters", count)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
-from elmo.model.checks import check_integer
+from elmo.model.checks import LARGEST, MOST_LAYERS, check_integer
 from elmo.model.kernels import LSTMLayer, triton_computes
 from elmo.model.kernels.lstm_inference import lstm_inference
 from elmo.model.kernels.lstm_training import lstm_training
@@ -41,8 +41,8 @@ class LSTMConfig:
     use_skip_connections: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("dim", "projection_dim", "n_layers"):
-            check_integer(f"lstm.{name}", getattr(self, name))
+        for name, most in (("dim", LARGEST), ("projection_dim", LARGEST), ("n_layers", MOST_LAYERS)):
+            check_integer(f"lstm.{name}", getattr(self, name), maximum=most)
         for name in ("cell_clip", "proj_clip"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and value > 0):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
-from elmo.model.char_cnn import CharCNN, CharCNNConfig
+from elmo.model.char_cnn import MOST_CHARACTERS, CharCNN, CharCNNConfig
 from elmo.model.checks import check_integer
 
 
@@ -33,7 +33,7 @@ class ManyLangsConfig:
             raise ConfigError("many_langs.n_words and many_langs.word_dim belong together: give both or none")
         if (self.char_cnn is None) != (self.padding_id is None):
             raise ConfigError("many_langs.char_cnn and many_langs.padding_id belong together: give both or none")
-        check_integer("many_langs.max_characters_per_token", self.max_characters_per_token, 3)
+        check_integer("many_langs.max_characters_per_token", self.max_characters_per_token, 3, MOST_CHARACTERS)
         for name in ("n_words", "word_dim", "padding_id"):
             if getattr(self, name) is not None:
                 check_integer(f"many_langs.{name}", getattr(self, name))

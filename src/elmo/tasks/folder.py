@@ -23,11 +23,12 @@ from elmo.errors import ConfigError, WeightsError
 from elmo.model.device import device_named
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import BILM, Inputs
-from elmo.tasks.task import Task, TaskModel, task_named
+from elmo.tasks.task import TASKS, Task, TaskModel, task_named
 from elmo.training.run import MODEL, RECORD
 from elmo.weights import folder as model_folder
 from elmo.weights import installed
 from elmo.weights.folder import Pretrained
+from elmo.weights.json_file import read_json
 
 CONFIG, WEIGHTS, WORDS, ELMO = "config.json", "model.safetensors", "words.txt", "elmo"
 
@@ -99,14 +100,17 @@ def load(source: str | Path, device: str = "auto", task: Task | None = None) -> 
         inside = folder / MODEL
         hint = f"give {inside}" if inside.is_dir() else f"the run has not finished, there is no {inside} yet"
         raise WeightsError(f"{folder}: the folder of a run, not of a trained task; {hint}")
+    record = _record(folder)
     try:
-        record = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         words = (folder / WORDS).read_text(encoding="utf-8").split("\n")[:-1]
         state = load_file(folder / WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
         raise WeightsError(f"{folder}: cannot be read as a trained task ({error})") from None
-    if record.get("model_type") != "elmo-task":
-        raise WeightsError(f"{folder / CONFIG}: model_type is {record.get('model_type')!r}; expected 'elmo-task'")
+    if task is None and record["task"] not in TASKS:  # never by a path in the file: it would run the code there
+        raise WeightsError(
+            f"{folder / CONFIG}: {record['task']}: no such task; expected {', '.join(TASKS)}. Give the folder of your "
+            "own task with --task (in Python the task itself, task=)"
+        )
     task = task or task_named(record["task"])
     try:
         config = build(task.config, record["config"])
@@ -127,9 +131,37 @@ def load(source: str | Path, device: str = "auto", task: Task | None = None) -> 
         name = min(expected ^ set(state))
         problem = f"has no tensor {name!r}" if name in expected else f"has a tensor {name!r} that the model lacks"
         raise WeightsError(f"{folder / WEIGHTS}: {problem}; it does not belong to {CONFIG}")
+    for name, tensor in model.state_dict().items():
+        if name in expected and (state[name].shape != tensor.shape or not state[name].isfinite().all()):
+            raise WeightsError(
+                f"{folder / WEIGHTS}: {name!r} has shape {tuple(state[name].shape)}, or values that are not finite; "
+                f"{CONFIG} needs {tuple(tensor.shape)}"
+            )
     model.load_state_dict(state, strict=False)
     on = embedder.device if embedder is not None else device_named(device)
     return TrainedTask(task, config, record["labels"], words, model.to(on).eval(), record["scores"])
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """Read config.json, and check the form of what `load` uses."""
+    record = read_json(folder / CONFIG)
+    if record.get("model_type") != "elmo-task":
+        raise WeightsError(f"{folder / CONFIG}: model_type is {record.get('model_type')!r}; expected 'elmo-task'")
+    elmo, labels = record.get("elmo"), record.get("labels")
+    names = [elmo.get("folder", elmo.get("name"))] if isinstance(elmo, dict) else []
+    forms = {
+        "task": isinstance(record.get("task"), str),
+        "config": isinstance(record.get("config"), dict),
+        "labels": isinstance(labels, list) and all(isinstance(label, str) for label in labels),
+        "elmo": elmo is None or names == [ELMO] or (bool(names) and "folder" not in elmo and isinstance(names[0], str)),
+        "scores": isinstance(record.get("scores"), dict),
+    }
+    for name, right in forms.items():
+        if not right:
+            raise WeightsError(
+                f"{folder / CONFIG}: {name!r} is {record.get(name)!r:.80}; expected what `elmo train` writes there"
+            )
+    return record
 
 
 def _load_elmo(folder: Path, facts: dict[str, Any] | None, device: str) -> Embedder | None:

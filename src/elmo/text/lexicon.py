@@ -91,12 +91,11 @@ class Lexicon:
 def read_rows(path: Path, required: Sequence[str], n_rows: int) -> dict[str, int]:
     """Read the rows of entries in a table of `n_rows`."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        if path.stat().st_size > MAX_BYTES or not path.is_file():  # a device has no end
+            raise DataError(f"{path}: not a file of at most {MAX_BYTES:,} bytes; expected entries with their rows")
+        data = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    if len(data) > MAX_BYTES:
-        raise DataError(f"{path}: has more than {MAX_BYTES:,} bytes; expected lines of an entry, a tab, a row")
     try:
         lines = data.decode("utf-8", "surrogatepass").split("\n")
     except UnicodeDecodeError as error:

@@ -27,7 +27,7 @@ STDIN = "-"
 COMPRESSED = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open, ".zst": None}
 
 _CHUNK = 1 << 20
-_ZSTD_CHUNK = 1 << 16  # compressed bytes per call of the decompressor
+_ZSTD_CHUNK = 1 << 11  # compressed bytes per call of the decompressor, which can make 64 MiB of them
 _UNPACK = "decompress the file first, or give its name the ending {}"
 _CONVERT = "convert the file first, e.g. with iconv -f {} -t UTF-8"
 _NOT_TEXT = {  # first bytes of a file: its format, and what to do
@@ -211,6 +211,8 @@ def _chunks(name: str, file: IO[bytes]) -> Iterator[bytes]:
             chunk = read(_CHUNK)
     except EOFError:
         raise DataError(f"{shown}: is cut short; fetch the file again") from None
+    except MemoryError:  # xz: the file says how much memory it needs
+        raise DataError(f"{shown}: needs more memory to be decompressed than there is") from None
     except (OSError, zlib.error, lzma.LZMAError) as error:
         if getattr(error, "errno", None) is not None:
             raise DataError(f"{shown}: cannot be read ({error.strerror})") from None  # type: ignore[union-attr]

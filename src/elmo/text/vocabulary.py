@@ -3,7 +3,7 @@
 Word ids are shifted by one, like character ids: 0 means "no token", the first line is 1.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,8 @@ from elmo.text.reader import read_lines
 
 UNKNOWN = "<UNK>"
 SPECIAL = (BEGIN_SENTENCE, END_SENTENCE, UNKNOWN)
+MAX_WORDS = 1 << 24
+MAX_CHARACTERS = 512 << 20  # of a file; compressed, it may be a thousand times smaller
 
 
 class Vocabulary:
@@ -36,8 +38,7 @@ class Vocabulary:
     @classmethod
     def read(cls, path: Path) -> "Vocabulary":
         """Read a vocabulary file, one word per line; it may be compressed."""
-        # A blank line is a row too, as in bilm-tf: word ids are line numbers.
-        return cls((line.strip() for _, line in read_lines(path)), where=str(path))
+        return cls(_words(path), where=str(path))
 
     def write(self, path: Path) -> None:
         """Write one word per line."""
@@ -53,3 +54,16 @@ class Vocabulary:
         """Return the ids of the words, (N,); an unknown word has the id of `<UNK>`."""
         unknown = self._ids[UNKNOWN]
         return np.fromiter((self._ids.get(word, unknown) for word in words), dtype=np.int64, count=len(words))
+
+
+def _words(path: Path) -> Iterator[str]:
+    """Yield the words of a file. A blank line is a row too, as in bilm-tf: word ids are line numbers."""
+    size = 0
+    for number, line in read_lines(path):
+        size += len(line)
+        if number > MAX_WORDS or size > MAX_CHARACTERS:
+            raise DataError(
+                f"{path}: has more than {MAX_WORDS:,} words or {MAX_CHARACTERS:,} characters; expected a vocabulary, "
+                "one word per line"
+            )
+        yield line.strip()

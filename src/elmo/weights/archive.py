@@ -10,6 +10,7 @@ import gzip
 import lzma
 import re
 import shutil
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -35,7 +36,11 @@ COMPRESSED: dict[bytes, Callable[..., Any]] = {
     b"\x1f\x8b": gzip.open,
     b"\xfd7zXZ\x00": lzma.open,
 }  # the first bytes of a compressed tar
-DAMAGED = (zipfile.BadZipFile, tarfile.TarError, lzma.LZMAError, zlib.error)
+# What the readers of archives raise depends on where the damage is.
+DAMAGED = (
+    *(zipfile.BadZipFile, tarfile.TarError, lzma.LZMAError, zlib.error, struct.error, EOFError),
+    *(NotImplementedError, RuntimeError, ValueError, LookupError, OverflowError, MemoryError),
+)
 ALLENNLP = "weights.th"
 FILES_OF_ALLENNLP = {".options_file": "options.json", ".weight_file": "weights.hdf5"}
 CHECKPOINT = re.compile(r"checkpoint|.+\.(index|data-\d{5}-of-\d{5})")
@@ -98,7 +103,7 @@ def _failures(path: Path, target: str) -> Iterator[_Reading]:
                 f"{path}: {reading.name} does not fit in {target}; make room, or set TMPDIR to another folder"
             ) from None
         raise WeightsError(f"{path}: {reading.name} is damaged. Get the file again") from None
-    except (*DAMAGED, NotImplementedError, EOFError, RuntimeError, ValueError):
+    except DAMAGED:
         raise WeightsError(f"{path}: {reading.name} is damaged. Get the file again") from None
 
 

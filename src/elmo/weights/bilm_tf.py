@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -25,6 +24,7 @@ from elmo.files import new_hdf5, replacing
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNNConfig
 from elmo.model.lstm import LSTMConfig
+from elmo.weights.hdf5 import HDF5File
 from elmo.weights.json_file import read_json
 
 TO_OURS = (0, 2, 3, 1)  # i, j, f, o ─▶ i, f, o, j
@@ -34,15 +34,18 @@ TO_THEIRS = (0, 3, 1, 2)
 def read(options: Path, weights: Path, embedding: Path | None = None) -> BiLM:
     """Read a model; with a token-embedding file, words are looked up in it instead of being read as characters."""
     config = read_options(options)
-    with _File(weights) as file:
+    with HDF5File(weights) as file:
         if embedding is None and config.char_cnn is not None:
             config = replace(config, char_cnn=replace(config.char_cnn, n_characters=character_rows(file)))
             tensors = dict(model_tensors(file, config))
             file.refuse_unread(("CNN", "RNN"))
         else:
-            with _File(embedding or weights) as table:
+            with HDF5File(embedding or weights) as table:
                 rows = table.rows("embedding")
-                config = BiLMConfig(config.lstm, None, n_words=rows, bidirectional=config.bidirectional)
+                try:
+                    config = BiLMConfig(config.lstm, None, n_words=rows, bidirectional=config.bidirectional)
+                except ConfigError as error:
+                    raise WeightsError(f"{table.path}: {error}") from None
                 words = table.array("embedding", rows, config.lstm.projection_dim, because="options.json lstm")
             tensors = {"token_encoder.embedding": with_empty_row(words), **dict(lstm_tensors(file, config))}
             file.refuse_unread(("RNN",))
@@ -75,7 +78,7 @@ def write_token_embeddings(vectors: npt.NDArray[np.floating[Any]], path: Path) -
 
 def stored_dtypes(weights: Path) -> list[str]:
     """Return the types in which the arrays of a file are stored; first the one with most bytes."""
-    with _File(weights) as file:
+    with HDF5File(weights) as file:
         sizes: Counter[str] = Counter()
         for dataset in file.datasets().values():
             sizes[str(dataset.dtype)] += dataset.nbytes
@@ -250,71 +253,3 @@ def _permuted(array: npt.NDArray[np.float32], order: tuple[int, ...]) -> npt.NDA
 def with_empty_row(array: npt.NDArray[np.float32]) -> Tensor:
     """Put the row of "no token" before the rows of a table."""
     return torch.from_numpy(np.concatenate([np.zeros_like(array[:1]), array]))
-
-
-class _File:
-    """An HDF5 file whose arrays are checked as they are read."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._read: set[str] = set()
-        try:
-            self._file = h5py.File(path, "r")
-        except FileNotFoundError:
-            raise WeightsError(f"{path}: no such file") from None
-        except OSError as error:
-            what = "is cut short" if "truncated" in str(error) else "is not an HDF5 file"
-            raise WeightsError(f"{path}: {what}; expected a biLM's weights. Get the file again") from None
-
-    def __enter__(self) -> "_File":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def rows(self, name: str) -> int:
-        """Return the number of rows of a matrix."""
-        shape: tuple[int, ...] = self._dataset(name).shape
-        if len(shape) != 2:
-            raise WeightsError(f"{self.path}: {name!r} has shape {shape}; expected a matrix")
-        return shape[0]
-
-    def array(self, name: str, *shape: int, because: str = "options.json") -> npt.NDArray[np.float32]:
-        """Read an array of this shape; `because` says what requires it."""
-        dataset = self._dataset(name)
-        self._read.add(name)
-        if dataset.shape != shape:
-            raise WeightsError(
-                f"{self.path}: {name!r} has shape {dataset.shape}; {because} needs {shape}. "
-                f"Are the two files from the same model?"
-            )
-        try:
-            array: npt.NDArray[np.float32] = dataset.astype(np.float32)[...]
-        except (OSError, ValueError, TypeError):
-            raise WeightsError(f"{self.path}: {name!r} cannot be read; the file is damaged. Get it again") from None
-        with np.errstate(invalid="ignore"):
-            if not np.isfinite(array.sum(dtype=np.float64)):
-                raise WeightsError(f"{self.path}: {name!r} contains NaN or infinity; the weights are damaged")
-        return array
-
-    def datasets(self) -> dict[str, h5py.Dataset]:
-        """Return all arrays of the file, not read yet, by name."""
-        found: dict[str, h5py.Dataset] = {}
-        self._file.visititems(lambda name, item: found.update({name: item}) if isinstance(item, h5py.Dataset) else None)
-        return found
-
-    def refuse_unread(self, prefixes: tuple[str, ...]) -> None:
-        """Refuse a layer or a highway that the options do not mention, instead of ignoring it silently."""
-        unread = sorted(name for name in self.datasets() if name.startswith(prefixes) and name not in self._read)
-        if unread:
-            raise WeightsError(
-                f"{self.path}: {unread[0]!r} is not in options.json. Are the two files from the same model?"
-            )
-
-    def _dataset(self, name: str) -> h5py.Dataset:
-        found = self._file.get(name)
-        if not isinstance(found, h5py.Dataset):
-            raise WeightsError(
-                f"{self.path}: no dataset {name!r}; options.json asks for it. Are the two files from the same model?"
-            )
-        return found

@@ -7,6 +7,7 @@ from typing import Any
 from elmo.errors import WeightsError
 
 MAX_BYTES = 4 << 20  # a model's config has a few hundred bytes
+LONGEST_NAME = 255  # bytes of the name of another file in it; systems raise an error for a longer one
 
 
 def read_json(path: Path) -> dict[str, Any]:

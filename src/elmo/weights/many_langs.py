@@ -31,7 +31,7 @@ from elmo.model.lstm import FORGET_BIAS, LSTMConfig
 from elmo.model.many_langs_encoder import ManyLangsConfig
 from elmo.text.lexicon import PADDING, Lexicon
 from elmo.weights.folder import CONFIG, Pretrained
-from elmo.weights.json_file import read_json
+from elmo.weights.json_file import LONGEST_NAME, read_json
 
 ENCODER, TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"
 # The two files of sizes that came with the program are the same.
@@ -79,7 +79,7 @@ def _sizes(folder: Path) -> dict[str, Any]:
         raise WeightsError(f"{folder / CONFIG}: has no config_path; expected the config of ELMoForManyLangs")
     name = os.path.basename(path.replace("\\", "/"))  # noqa: PTH119
     for place in (folder / name, folder / "configs" / name):
-        if name and place.is_file():
+        if name and len(name.encode("utf-8", "ignore")) <= LONGEST_NAME and place.is_file():
             return read_json(place)
     if name in KNOWN:
         return SIZES
@@ -204,6 +204,9 @@ class _Weights:
             ) from None
         if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
             raise WeightsError(f"{path}: expected the tensors of a model by their names")
+        for name, value in found.items():
+            if value.nbytes > value.untyped_storage().nbytes():  # one value, repeated by strides of 0
+                raise WeightsError(f"{path}: {name!r} has more values than the file; it is damaged. Get it again")
         self._tensors: dict[str, Tensor] = found
         self._read: set[str] = set()
 

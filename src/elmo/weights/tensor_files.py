@@ -18,9 +18,10 @@ from torch import Tensor
 
 from elmo.errors import WeightsError
 from elmo.weights.int8 import SCALE, dequantize
-from elmo.weights.json_file import read_json
+from elmo.weights.json_file import LONGEST_NAME, read_json
 
 MAX_SHARD_BYTES = 48_000_000
+MAX_HEADER = 16 << 20  # bytes; the header of a biLM has a few thousand
 ENTRY_BYTES = 256  # at most, of a tensor's entry in the header of a file
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # the types of tensors in a file, and int8
 
@@ -128,7 +129,8 @@ def _index(path: Path) -> dict[str, Path]:
     if not isinstance(names, dict) or not names:
         raise WeightsError(f"{index}: has no 'weight_map'; expected the file of each tensor")
     for name, shard in names.items():
-        if not isinstance(shard, str) or Path(shard).name != shard:
+        size = len(shard.encode("utf-8", "ignore")) if isinstance(shard, str) else 0
+        if not 0 < size <= LONGEST_NAME or Path(shard).name != shard:
             raise WeightsError(f"{index}: {name!r} is in {shard!r}; expected the name of a file beside the index")
     where = {name: index.with_name(shard) for name, shard in names.items()}
     named = set(where.values())
@@ -151,6 +153,7 @@ def _read_file(
     """Read the named tensors of one file."""
     tensors: dict[str, Tensor] = {}
     try:
+        _refuse_large_header(path)
         with safe_open(path, framework="pt") as file:
             there = set(file.keys())
             stored = {name: _stored_name(name, there, prefix) for name in shapes}
@@ -171,6 +174,17 @@ def _read_file(
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{path}: damaged, or not safetensors ({error}). Get the file again") from None
     return tensors
+
+
+def _refuse_large_header(path: Path) -> None:
+    """Refuse a file whose header alone would fill the memory. The rest of a header is checked by safetensors."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > MAX_HEADER:
+        raise WeightsError(
+            f"{path}: damaged, or not safetensors (a header of {size:,} bytes; expected at most {MAX_HEADER:,}). "
+            "Get the file again"
+        )
 
 
 def _checked(where: str, tensor: Tensor, scale: Tensor | None, shape: tuple[int, ...], wanted_by: str) -> Tensor:

@@ -58,7 +58,7 @@ def _pair(text: str, where: str) -> Example | None:
     item, place = None, 0
     try:
         item = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         place = getattr(error, "pos", 0)
     if not isinstance(item, dict):
         found = f"{text[place : place + 30]!r} at column {place + 1}"

@@ -31,6 +31,7 @@ PARTS = {
     "test": ("dev-v1.1.json", "test.json"),
 }
 HELD_OUT = 10  # one in this many training articles is held out
+MAX_JSON = 512 << 20  # characters of a file; compressed, it may be a thousand times smaller
 _KINDS = {str: "a string", int: "an integer", list: "a list"}
 
 _EXPECTED = (
@@ -162,9 +163,14 @@ def _question(item: Any, paragraph: Paragraph, where: str) -> Questions:
 
 def read_json(path: Path) -> Any:
     """Read a JSON file, which may be compressed."""
-    text = "\n".join(line for _, line in read_lines(path))
+    lines, size = [], 0
+    for _, line in read_lines(path):
+        lines.append(line)
+        size += len(line)
+        if size > MAX_JSON:
+            raise DataError(f"{path}: has more than {MAX_JSON:,} characters; expected a smaller file of questions")
     try:
-        return json.loads(text)
+        return json.loads("\n".join(lines))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not JSON ({error})") from None
 

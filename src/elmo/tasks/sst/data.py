@@ -20,6 +20,8 @@ from elmo.text.reader import read_lines
 PARTS = {part: (f"{part}.txt",) for part in ("train", "dev", "test")}
 NAMES = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"}
 
+MAX_DEPTH = 200  # of a tree; every token is in a phrase of each level, so memory grows with the depth
+
 _PIECE = re.compile(r"[()]|[^() \t\r]+")  # a no-break space is part of a token: the treebank has three of them
 _OPEN, _CLOSE, _LABEL, _WORD, _END = "'('", "')'", "a label from 0 to 4", "a word", "the end of the line"
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
@@ -60,6 +62,8 @@ def phrases_of(tree: str, where: str) -> list[Example]:
             found = _END if piece is _END else repr(piece[:40])
             raise DataError(f"{where}: found {found}; expected {' or '.join(expected)}")
         if kind == _OPEN:
+            if len(opened) == MAX_DEPTH:
+                raise DataError(f"{where}: a phrase inside of {MAX_DEPTH} others; expected the tree of a sentence")
             expected = (_LABEL,)
         elif kind is _LABEL:
             opened.append((piece, len(tokens)))
