@@ -5,7 +5,6 @@ import copy
 import io
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ from transformers import (
     pipeline,
 )
 
-from elmo.integrations import transformers as adapter
 from elmo.integrations.transformers import (
     ElmoConfig,
     ElmoForTokenClassification,
@@ -294,34 +292,6 @@ def test_what_the_tokenizer_refuses() -> None:
         ElmoTokenizer(C, padding_side="left")(TEXTS, padding=True)
     with pytest.raises(DataError, match=r"pad\(\) was given one sentence; expected a batch"):
         tokenizer.pad(tokenizer("a b"))
-
-
-# The Hub
-
-
-@pytest.mark.parametrize("there", [False, True])
-def test_a_model_is_pushed_with_its_card(folder: Path, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
-    uploaded: list[tuple[str, list[str], Any]] = []
-
-    class Hub:
-        def __init__(self, token: Any) -> None:
-            assert token == "secret"
-
-        def create_repo(self, repo_id: str, private: Any, exist_ok: bool) -> SimpleNamespace:
-            return SimpleNamespace(repo_id=f"me/{repo_id}")
-
-        def file_exists(self, repo_id: str, name: str) -> bool:
-            assert (repo_id, name) == ("me/mine", "README.md")
-            return there
-
-        def upload_folder(self, repo_id: str, folder_path: str, commit_message: str, ignore_patterns: Any) -> str:
-            uploaded.append((repo_id, sorted(path.name for path in Path(folder_path).iterdir()), ignore_patterns))
-            return "address"
-
-    monkeypatch.setattr(adapter, "HfApi", Hub)
-    assert AutoModel.from_pretrained(folder).push_to_hub("mine", token="secret") == "address"
-    files = ["README.md", "config.json", "model.safetensors", "tokenizer_config.json"]
-    assert uploaded == [("me/mine", files, ["README.md"] if there else None)]
 
 
 # The documentation
