@@ -17,7 +17,7 @@ from elmo.text.tokens import tokenize, words
 from elmo.weights import folder as model_folder
 from elmo.weights.folder import Pretrained
 from embedders import DIM, LINES, N_LAYERS, assert_close, embedder, fresh, pretrained, write_model
-from test_documents import ROOT, blocks
+from test_documents import ROOT, section
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'elmo-torch[transformers]'")
 
@@ -299,7 +299,7 @@ def test_what_the_tokenizer_refuses() -> None:
 
 def test_the_example_in_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = [block for block in blocks(ROOT / "docs" / "integrations.md") if block[0] == "py"]
+    shown = [block for block in section(ROOT / "docs" / "integrations.md", "transformers") if block[0] == "py"]
     assert shown
     names: dict[str, Any] = {}
     for _, code, expected in shown:
