@@ -9,7 +9,10 @@ import contextlib
 import io
 import re
 import shutil
+import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -40,6 +43,12 @@ def blocks_of(text: str) -> list[tuple[str, str, str | None]]:
     return result
 
 
+def section(path: Path, title: str) -> list[tuple[str, str, str | None]]:
+    """The blocks of one section."""
+    (text,) = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return blocks_of(text)
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("documents")
@@ -63,8 +72,9 @@ def test_the_readme_works_in_a_fresh_clone(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_what_is_shown_works(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if path.name == "integrations.md":
-        for package in ("onnx", "onnxruntime"):
+        for package in ("onnx", "onnxruntime", "spacy", "sentence_transformers", "datasets", "polars"):
             pytest.importorskip(package, reason=f"needs {package}: pip install {package}")
+        import_module("elmo.integrations.spacy")  # so that spaCy knows its names before the package is installed again
     monkeypatch.setenv("ELMO_CACHE", str(place / "cache"))
     run(path, place, monkeypatch)
 
@@ -73,7 +83,9 @@ def run(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a document from top to bottom: what a command makes, the next block may use."""
     monkeypatch.chdir(place)
     monkeypatch.setenv("ELMO_OFFLINE", "1")
-    names: dict[str, object] = {}
+    program = ModuleType("document")  # a real module: other processes must find its functions
+    monkeypatch.setitem(sys.modules, program.__name__, program)
+    names = vars(program)
     for language, code, expected in blocks(path):
         if language == "python":
             printed = io.StringIO()
@@ -101,6 +113,13 @@ def test_the_readme_has_blocks_to_run() -> None:
     assert sum(line.startswith("$ elmo ") for line in commands) >= 10
     for line in commands:  # what is not run here is tested elsewhere: make and pip
         assert line.startswith(("$ elmo ", "$ make ", "$ pip ")), line
+
+
+def test_every_adapter_has_a_row() -> None:
+    table, _, _ = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8").partition("\n## ")
+    inner = {"__init__", "loaded", "transformers_tokenizer", "onnx", "torch_export"}  # parts of others
+    modules = {path.stem for path in (ROOT / "src" / "elmo" / "integrations").glob("*.py")}
+    assert set(re.findall(r"\(\.\./src/elmo/integrations/(\w+)\.py\)", table)) == modules - inner
 
 
 def test_the_examples_are_small() -> None:

@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
+from configparser import ConfigParser
 from email import message_from_string
 from pathlib import Path
 
@@ -79,6 +80,19 @@ def test_it_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert names == {name for name in files if "__pycache__" not in name}
     assert "elmo/py.typed" in names
     assert "elmo/packaged/english/model.safetensors" in names
+
+
+def test_its_entry_points(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
+        found = ConfigParser()
+        found.optionxform = str  # type: ignore[assignment,method-assign]
+        found.read_string(archive.read(name).decode())
+    assert {group: dict(found[group]) for group in found.sections()} == {
+        "console_scripts": {"elmo": "elmo.cli:main"},
+        "spacy_architectures": {"elmo.Tok2Vec.v1": "elmo.integrations.spacy:tok2vec"},
+        "spacy_factories": {"elmo": "elmo.integrations.spacy:make_elmo"},
+    }
 
 
 def test_the_distribution_of_english_large(large: Path) -> None:

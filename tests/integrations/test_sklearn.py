@@ -23,7 +23,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.utils import estimator_checks, get_tags
 from sklearn.utils.estimator_checks import check_estimator
 
-from elmo.integrations import sklearn as adapter
+from elmo.integrations import loaded
 from elmo.integrations.sklearn import ElmoVectorizer
 
 TEXTS = ["The cat sat", "naïve", "", "on the mat"]
@@ -108,15 +108,15 @@ def test_output_as_a_table(folder: Path) -> None:
 
 
 def test_a_grid_search_loads_the_model_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    adapter._loaded.cache_clear()
-    loaded: list[str] = []
-    load = adapter.load
+    loaded.loaded.cache_clear()
+    names: list[str] = []
+    load = loaded.load
 
     def counted(model: str, **options: Any) -> Any:
-        loaded.append(model)
+        names.append(model)
         return load(model, **options)
 
-    monkeypatch.setattr(adapter, "load", counted)
+    monkeypatch.setattr(loaded, "load", counted)
     pipeline = make_pipeline(ElmoVectorizer(folder), LogisticRegression(C=1e4, max_iter=5000))
     texts = [f"{word} {animal}" for word in ("the", "a", "one", "my") for animal in ("cat", "mat")]
     labels = ["animal", "thing"] * 4
@@ -126,7 +126,7 @@ def test_a_grid_search_loads_the_model_once(folder: Path, monkeypatch: pytest.Mo
         vectors = np.stack([np.tensordot(layer_weights, fresh(text.split()), 1).mean(axis=0) for text in texts])
         alone = cross_val_score(LogisticRegression(C=1e4, max_iter=5000), vectors, labels, cv=2)
         assert score == alone.mean()
-    assert loaded == [str(folder)]
+    assert names == [str(folder)]
 
 
 @pytest.mark.parametrize("copied", [clone, lambda one: pickle.loads(pickle.dumps(one))])

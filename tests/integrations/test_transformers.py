@@ -5,7 +5,6 @@ import copy
 import io
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from elmo.text.tokens import tokenize, words
 from elmo.weights import folder as model_folder
 from elmo.weights.folder import Pretrained
 from embedders import DIM, LINES, N_LAYERS, assert_close, embedder, fresh, pretrained, write_model
-from test_documents import ROOT, blocks
+from test_documents import ROOT, section
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'elmo-torch[transformers]'")
 
@@ -31,7 +30,6 @@ from transformers import (
     pipeline,
 )
 
-from elmo.integrations import transformers as adapter
 from elmo.integrations.transformers import (
     ElmoConfig,
     ElmoForTokenClassification,
@@ -296,40 +294,12 @@ def test_what_the_tokenizer_refuses() -> None:
         tokenizer.pad(tokenizer("a b"))
 
 
-# The Hub
-
-
-@pytest.mark.parametrize("there", [False, True])
-def test_a_model_is_pushed_with_its_card(folder: Path, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
-    uploaded: list[tuple[str, list[str], Any]] = []
-
-    class Hub:
-        def __init__(self, token: Any) -> None:
-            assert token == "secret"
-
-        def create_repo(self, repo_id: str, private: Any, exist_ok: bool) -> SimpleNamespace:
-            return SimpleNamespace(repo_id=f"me/{repo_id}")
-
-        def file_exists(self, repo_id: str, name: str) -> bool:
-            assert (repo_id, name) == ("me/mine", "README.md")
-            return there
-
-        def upload_folder(self, repo_id: str, folder_path: str, commit_message: str, ignore_patterns: Any) -> str:
-            uploaded.append((repo_id, sorted(path.name for path in Path(folder_path).iterdir()), ignore_patterns))
-            return "address"
-
-    monkeypatch.setattr(adapter, "HfApi", Hub)
-    assert AutoModel.from_pretrained(folder).push_to_hub("mine", token="secret") == "address"
-    files = ["README.md", "config.json", "model.safetensors", "tokenizer_config.json"]
-    assert uploaded == [("me/mine", files, ["README.md"] if there else None)]
-
-
 # The documentation
 
 
 def test_the_example_in_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = [block for block in blocks(ROOT / "docs" / "integrations.md") if block[0] == "py"]
+    shown = [block for block in section(ROOT / "docs" / "integrations.md", "transformers") if block[0] == "py"]
     assert shown
     names: dict[str, Any] = {}
     for _, code, expected in shown:

@@ -25,7 +25,8 @@ def tokenize_sentences(
     if max_sentence_tokens is not None and max_sentence_tokens < 1:
         raise ConfigError(f"max_sentence_tokens is {max_sentence_tokens}; expected 1 or more, or None for no limit")
     name = type(sentences).__name__
-    if hasattr(sentences, "columns"):  # iterating over a table would give the names of its columns
+    if hasattr(sentences, "columns") or hasattr(sentences, "column_names"):
+        # Iterating over a table would give the names of its columns, or rows of all of them.
         raise DataError(f"expected a list of sentences, found a {name}; choose one of its columns, e.g. table['text']")
     try:
         if isinstance(sentences, bytes | bytearray | Mapping | Set):

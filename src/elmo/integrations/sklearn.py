@@ -1,14 +1,13 @@
 """SCIKIT-LEARN: texts ─▶ one vector each, (n, 2D), as a step of a pipeline. Needs the extra `sklearn`."""
 
 from collections.abc import Iterable
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from elmo.embed.embedder import Embedder, load
 from elmo.embed.selection import Array, LayersArgument
 from elmo.embed.sentences import Sentence
 from elmo.errors import ConfigError
+from elmo.integrations.loaded import loaded
 from elmo.packaged import DEFAULT
 
 try:
@@ -68,12 +67,12 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @property
     def _n_features_out(self) -> int:
         """The width of the vectors, for the names of the features: elmovectorizer0, elmovectorizer1, …"""
-        return _loaded(str(self.model), self.device, self.precision).dim
+        return loaded(str(self.model), self.device, self.precision).dim
 
     def _encode(self, texts: Iterable[Sentence]) -> Array:
         if self.state == "carried":
             raise ConfigError("state is 'carried', but a vector must not depend on other texts: expected fresh or warm")
-        return _loaded(str(self.model), self.device, self.precision).encode(
+        return loaded(str(self.model), self.device, self.precision).encode(
             texts,
             self.pooling,
             self.layers,
@@ -81,9 +80,3 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             state=self.state,
             batch_tokens=self.batch_tokens,
         )
-
-
-@lru_cache(maxsize=2)
-def _loaded(model: str, device: str, precision: str) -> Embedder:
-    """Load a model; `clone` and cross-validation make many vectorizers of one."""
-    return load(model, device=device, precision=precision)

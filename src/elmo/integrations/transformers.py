@@ -9,7 +9,9 @@ softmax is no part of these models. Every sentence starts from a zero state.
 
 import dataclasses
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from elmo.model.scalar_mix import ScalarMix
 from elmo.weights import folder, source
 
 try:
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, ModelCardData, metadata_load
     from huggingface_hub.dataclasses import strict
     from transformers import (
         AutoConfig,
@@ -36,6 +38,7 @@ try:
     )
     from transformers.modeling_outputs import BaseModelOutput, TokenClassifierOutput
     from transformers.utils.generic import can_return_tuple
+    from yaml import YAMLError
 except ImportError:
     raise ImportError("ElmoModel needs transformers: pip install 'elmo-torch[transformers]'") from None
 
@@ -51,16 +54,14 @@ __all__ = [
 
 DROPOUT = 0.5  # of the mixed vectors in the head, the paper's
 CARD = """---
-library_name: elmo-torch
-pipeline_tag: {task}
-tags: [elmo, bilm, contextual-embeddings]
+{head}
 ---
 # An ELMo model
 A bidirectional language model over characters (Peters et al. 2018): {layers} layers of {dim} dimensions, {parameters:,}
 parameters{labels}. It is read by [elmo-torch](https://pypi.org/project/elmo-torch/), and after
 `import elmo.integrations.transformers` by the Auto classes of transformers.
 
-Not written yet: the data that it was trained on, its licence, and how well it does.
+Not written yet: {missing}.
 """
 
 
@@ -112,6 +113,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
     base_model_prefix = "bilm"
     main_input_name = "input_ids"
     _keys_to_ignore_on_load_unexpected = [r"(^|\.)softmax\."]  # noqa: RUF012
+    _origin: Mapping[str, Any] = MappingProxyType({})  # languages and licence of the model that this one was made of
 
     @classmethod
     def from_pretrained(cls, name: Any, *arguments: Any, output_loading_info: bool = False, **options: Any) -> Any:
@@ -121,6 +123,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
             raise WeightsError(
                 f"{name}: is stored in int8, which transformers does not read; ElmoModel.from_elmo({str(name)!r}) does"
             )
+        model._origin = _card_head(Path(str(name)))
         return (model, info) if output_loading_info else model
 
     @classmethod
@@ -130,6 +133,7 @@ class ElmoPreTrainedModel(PreTrainedModel):
         model = cls(ElmoConfig(**dataclasses.asdict(bilm.config), **settings))
         base = model if isinstance(model, ElmoModel) else model.bilm
         base.load_state_dict(bilm.state_dict())
+        model._origin = _card_head(source.locate(name))
         return model.eval()
 
     @torch.no_grad()
@@ -146,13 +150,23 @@ class ElmoPreTrainedModel(PreTrainedModel):
         else:
             super()._init_weights(module)
 
-    def save_pretrained(self, save_directory: str | Path, *arguments: Any, **options: Any) -> None:
-        """Write a folder, with a model card unless there is one, and the settings of the tokenizer."""
+    def save_pretrained(
+        self,
+        save_directory: str | Path,
+        *arguments: Any,
+        language: str | list[str] | None = None,
+        license: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Write a folder, with a model card unless there is one, and the settings of the tokenizer.
+
+        `language` and `license` are for the card; by default they are those of the model that this one was made of.
+        """
         super().save_pretrained(save_directory, *arguments, **options)
         ElmoTokenizer(self.config.char_cnn["max_characters_per_token"]).save_pretrained(save_directory)
         card = Path(save_directory) / "README.md"
         if not card.exists():
-            card.write_text(self.card(), encoding="utf-8")
+            card.write_text(self.card(language, license), encoding="utf-8")
 
     def push_to_hub(
         self,
@@ -161,28 +175,48 @@ class ElmoPreTrainedModel(PreTrainedModel):
         commit_message: str = "Upload an ELMo model",
         private: bool | None = None,
         token: str | bool | None = None,
+        language: str | list[str] | None = None,
+        license: str | None = None,
     ) -> Any:
         """Upload the folder that `save_pretrained` writes; a card that is already on the Hub stays."""
         api = HfApi(token=token)
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
         kept = ["README.md"] if api.file_exists(repo_id, "README.md") else None
         with tempfile.TemporaryDirectory() as place:
-            self.save_pretrained(place)
+            self.save_pretrained(place, language=language, license=license)
             return api.upload_folder(
                 repo_id=repo_id, folder_path=place, commit_message=commit_message, ignore_patterns=kept
             )
 
-    def card(self) -> str:
-        """Return a model card, with what is known from the model itself."""
+    def card(self, language: str | list[str] | None = None, license: str | None = None) -> str:
+        """Return a model card, with what is known from the model itself and from the card of its origin."""
         config = self.config.bilm_config()
-        head = isinstance(self, ElmoForTokenClassification)
+        with_head = isinstance(self, ElmoForTokenClassification)
+        given = {name: value for name, value in (("language", language), ("license", license)) if value is not None}
+        head = ModelCardData(
+            library_name="elmo-torch",
+            pipeline_tag="token-classification" if with_head else "feature-extraction",
+            tags=["elmo", "bilm", "contextual-embeddings"],
+            **{**self._origin, **given},
+        )
+        missing = ["the data that it was trained on", *([] if head.license else ["its licence"]), "how well it does"]
         return CARD.format(
-            task="token-classification" if head else "feature-extraction",
+            head=head.to_yaml(),
             layers=config.n_layers,
             dim=config.output_dim,
             parameters=sum(parameter.numel() for parameter in self.parameters()),
-            labels=f", with a head for the labels {', '.join(self.config.id2label.values())}" if head else "",
+            labels=f", with a head for the labels {', '.join(self.config.id2label.values())}" if with_head else "",
+            missing=", ".join(missing),
         )
+
+
+def _card_head(place: Path) -> dict[str, Any]:
+    """Return languages and licence from the card in a model folder; nothing if there is none that can be read."""
+    try:
+        head = metadata_load(place / "README.md") or {}
+    except (OSError, ValueError, YAMLError):
+        return {}
+    return {name: head[name] for name in ("language", "license") if name in head}
 
 
 class ElmoModel(ElmoPreTrainedModel):
