@@ -25,7 +25,7 @@ ALLOWED = {
     "analysis": {
         "errors", "files", "config", "packaged", "training", "text", "model", "weights", "embed", "pretrain", "tasks",
     },
-    "integrations": {"errors", "files", "packaged", "text", "model", "weights", "embed"},
+    "integrations": {"errors", "files", "messages", "packaged", "text", "model", "weights", "embed"},
     "cli": {
         "errors", "messages", "packaged", "progress", "text", "model", "weights", "embed", "training", "pretrain",
         "tasks", "analysis", "recipes", "integrations",

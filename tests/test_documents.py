@@ -106,6 +106,17 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
+def test_every_claim_of_the_comparison_has_a_proof() -> None:
+    """The last cell of a row is a link to a test or a page, or says that it is not there yet."""
+    text = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    features = text[text.index("## Features") :]
+    rows = [line.split(" | ") for line in features.splitlines() if line.startswith("| ") and "---" not in line]
+    claims = [row[-1] for row in rows if row[-1] != "here |"]
+    assert len(claims) > 80
+    for claim in claims:
+        assert LINK.search(claim) or "not yet" in claim, claim
+
+
 def test_the_readme_has_blocks_to_run() -> None:
     readme = ROOT / "README.md"
     assert sum(language == "python" and expected is not None for language, _, expected in blocks(readme)) >= 1

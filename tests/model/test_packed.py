@@ -93,6 +93,17 @@ def test_words_are_encoded_as_by_the_reference(activation: str, longest: int) ->
 
 
 @needs_packing
+def test_a_word_has_the_same_vector_alone_and_beside_others() -> None:
+    torch.manual_seed(0)
+    cnn = CharCNN(CharCNNConfig(filters=((1, 1024), (2, 1024)), n_highway=1), 16).requires_grad_(False)
+    encode, ids = PackedCharCNN(cnn), torch.randint(1, 257, (65, 50))
+    together = encode(ids)
+    for size in (1, 2, 64):
+        assert_same_bits([encode(ids[:size]).numpy()], [together[:size].numpy()])
+    assert_same_bits([encode(ids[-1:]).numpy()], [together[-1:].numpy()])  # the 65th is the first of a second group
+
+
+@needs_packing
 def test_what_can_be_packed(tmp_path: Path) -> None:
     bilm, _ = small(tmp_path)
     assert packed(bilm) is not None

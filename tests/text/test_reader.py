@@ -336,7 +336,7 @@ def in_parquet(data: bytes) -> bytes:
         (bz2.compress, r"is compressed with bzip2, not UTF-8 text; decompress the file first, or give .* \.bz2$"),
         (COMPRESS[".zst"], r"is compressed with zstd, not UTF-8 text; decompress the file first, or .* \.zst$"),
         (zipped, r"is a zip archive, not UTF-8 text; unpack it first$"),
-        (in_parquet, r"is a Parquet file, not UTF-8 text; only `elmo prepare` reads Parquet"),
+        (in_parquet, r"is a Parquet file, not UTF-8 text; give its name the ending .parquet for `prepare` or"),
         (lambda data: data.decode().encode("utf-16"), r"is UTF-16, .*; convert the file first, e\.g\. with iconv -f"),
         (lambda data: b"\xfe\xff" + data.decode().encode("utf-16-be"), r"is UTF-16, not UTF-8 text; convert"),
         (lambda data: data.decode().encode("utf-32"), r"is UTF-32, not UTF-8 text; convert"),

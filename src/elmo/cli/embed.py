@@ -1,8 +1,9 @@
 """`elmo embed`: a text file, one sentence per line ─▶ a file of arrays."""
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,8 +20,11 @@ from elmo.cli.arguments import (
 )
 from elmo.cli.interrupt import interrupted_by_sigterm
 from elmo.cli.progress import FileReport
+from elmo.errors import ConfigError
 from elmo.messages import counted
 from elmo.packaged import DEFAULT
+
+Engine = Literal["local", "ray"]
 
 
 def embed(
@@ -53,6 +57,21 @@ def embed(
         bool, typer.Option("--forget-sentences", help="Do not store the sentences in the file.")
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            help="Where to compute: local (this process), or ray (a Ray cluster, else all CPUs of this machine; OUTPUT "
+            "becomes a folder of Parquet files)."
+        ),
+    ] = "local",
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Worker processes; only with --engine ray.  [default: one per CPU]", min=1),
+    ] = None,
+    field: Annotated[
+        str | None,
+        typer.Option(help="Column of a Parquet INPUT; only with --engine ray.  [default: text]"),
+    ] = None,
 ) -> None:
     """Embed a text file, one sentence per line.
 
@@ -71,10 +90,18 @@ def embed(
     from elmo.embed.embed_file import embed_file
     from elmo.text.reader import total_bytes
 
-    use_threads(threads)
+    if engine == "ray":
+        from elmo.integrations.ray import embed_file_on_ray
+
+        call = partial(embed_file_on_ray, threads=threads, workers=workers, field=field or "text")
+    else:
+        if workers is not None or field is not None:
+            raise ConfigError(f"{'--workers' if workers else '--field'} is for --engine ray; leave it out")
+        use_threads(threads)
+        call = partial(embed_file, batch_size=batch_size)
     with interrupted_by_sigterm(), FileReport(total_bytes([input])) as report:
         try:
-            done = embed_file(
+            done = call(
                 input,
                 output,
                 model,
@@ -85,7 +112,6 @@ def embed(
                 tokenized=tokenized,
                 state=state,
                 batch_tokens=batch_tokens,
-                batch_size=batch_size,
                 max_sentence_tokens=max_sentence_tokens,
                 device=device,
                 precision=precision,

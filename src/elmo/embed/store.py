@@ -10,7 +10,7 @@ import re
 import shutil
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ class Store:
                 raise DataError(
                     f"{self.part}: contains an unfinished run. Use --resume to continue it, or remove it to start over"
                 )
-            self._compare_settings()
+            compare_settings(self.part / SETTINGS, self.settings)
             for first in self._numbers():
                 tokens, _ = self._segment(first)
                 if first != self.sentences:
@@ -71,8 +71,7 @@ class Store:
                 self.n_tokens += sum(map(len, tokens))
         else:  # now, not with the first segment: a full disk is noticed before anything is computed
             try:
-                with replacing(self.part / SETTINGS) as path:
-                    path.write_text(json.dumps(self.settings, indent=1), encoding="utf-8")
+                write_settings(self.part / SETTINGS, self.settings)
             except DataError:
                 with suppress(OSError):
                     self.part.rmdir()
@@ -153,17 +152,6 @@ class Store:
         if other := sorted(name for name in names if not _OWN_NAME.fullmatch(name)):
             raise DataError(f"{self.part}: contains {other[0]}, so it is not an unfinished run; move it away first")
 
-    def _compare_settings(self) -> None:
-        try:
-            before = json.loads((self.part / SETTINGS).read_text(encoding="utf-8"))
-            names = {**self.settings, **before}
-        except (OSError, ValueError, TypeError, RecursionError) as error:
-            raise DataError(f"{self.part / SETTINGS}: is damaged ({error}); remove {self.part} to start over") from None
-        for name in names:
-            now, then = self.settings.get(name), before.get(name)
-            if now != then:
-                raise ConfigError(f"{self.part}: {name} is {now!r}, but the run to resume has {then!r}")
-
     def _numbers(self) -> list[int]:
         return sorted(int(path.stem) for path in self.part.glob("*.json") if path.stem.isdecimal())
 
@@ -200,6 +188,26 @@ class Store:
         )
 
 
+def write_settings(path: Path, settings: dict[str, Any]) -> None:
+    """Write the settings of a run."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(settings, indent=1), encoding="utf-8")
+
+
+def compare_settings(path: Path, settings: dict[str, Any]) -> None:
+    """Refuse to resume the run in the folder of `path` if it was begun with other settings."""
+    part = path.parent
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+        names = {**settings, **before}
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"{path}: is damaged ({error}); remove {part} to start over") from None
+    for name in names:
+        now, then = settings.get(name), before.get(name)
+        if now != then:
+            raise ConfigError(f"{part}: {name} is {now!r}, but the run to resume has {then!r}")
+
+
 def _write_hdf5(path: Path, store: Store, sentences: bool) -> None:
     with new_hdf5(path) as file:
         for number, _, array in store.records():
@@ -224,24 +232,32 @@ def _write_npz(path: Path, store: Store, sentences: bool) -> None:
 
 
 def _write_parquet(path: Path, store: Store, sentences: bool) -> None:
-    """Write the columns index, tokens, shape and values (the array, flattened)."""
+    write_parquet(path, store.records(), store.settings.get("dtype", "float32"), sentences)
+
+
+def write_parquet(
+    path: Path, records: Iterable[Record], dtype: str, sentences: bool = True, metadata: dict[str, str] | None = None
+) -> None:
+    """Write the columns index, tokens (unless `sentences` is False), shape and values (the array, flattened)."""
     pa = _pyarrow()
     import pyarrow.parquet as parquet
 
-    kind = pa.from_numpy_dtype(np.dtype(store.settings.get("dtype", "float32")))
+    kind = pa.from_numpy_dtype(np.dtype(dtype))
     types = {"index": pa.int64(), "tokens": pa.list_(pa.string()), "shape": pa.list_(pa.int32())}
     types["values"] = pa.list_(kind)
     if not sentences:
         del types["tokens"]
     rows: list[dict[str, Any]] = []
     size = 0
-    with parquet.ParquetWriter(path, pa.schema(types)) as writer:
+    schema = pa.schema(types, metadata)
+    with parquet.ParquetWriter(path, schema) as writer:
 
         def put() -> None:
-            writer.write_table(pa.table({name: pa.array([row[name] for row in rows], types[name]) for name in types}))
+            columns = [pa.array([row[name] for row in rows], types[name]) for name in types]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
             rows.clear()
 
-        for number, tokens, array in store.records():
+        for number, tokens, array in records:
             rows.append({"index": number, "tokens": tokens, "shape": array.shape, "values": np.ravel(array)})
             size += array.nbytes
             # Row groups depend on the size, not on segments: an interrupted run gives the same bytes.

@@ -35,7 +35,7 @@ _NOT_TEXT = {  # first bytes of a file: its format, and what to do
     b"\xfd7zXZ\0": ("compressed with xz", _UNPACK.format(".xz")),
     b"\x28\xb5\x2f\xfd": ("compressed with zstd", _UNPACK.format(".zst")),
     b"PK\x03\x04": ("a zip archive", "unpack it first"),
-    b"PAR1\x15": ("a Parquet file", "only `elmo prepare` reads Parquet, from a name that ends in .parquet"),
+    b"PAR1\x15": ("a Parquet file", "give its name the ending .parquet for `prepare` or for `embed --engine ray`"),
     b"\xff\xfe\0\0": ("UTF-32", _CONVERT.format("UTF-32")),
     b"\0\0\xfe\xff": ("UTF-32", _CONVERT.format("UTF-32")),
     b"\xff\xfe": ("UTF-16", _CONVERT.format("UTF-16")),
@@ -67,6 +67,10 @@ class Lines:
         """The name for a message."""
         return _shown(self.name)
 
+    def close(self) -> None:
+        """Close a file that is not read to its end."""
+        self._file.close()
+
     def __iter__(self) -> Iterator[tuple[int, str]]:
         with nullcontext(self._file) if self.name == STDIN else self._file as file:
             number, start, rest = 0, 0, bytearray()
@@ -87,6 +91,22 @@ class Lines:
             if rest:
                 self.position = start
                 yield number + 1, _decode(self.name, number + 1, bytes(rest))
+
+
+class TextColumn(Lines):
+    """The texts in a column of a Parquet file, with the numbers of their rows from 1."""
+
+    def __init__(self, name: str | Path, field: str) -> None:
+        super().__init__(name)
+        self.field = field
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        with self._file as file:
+            for number, text in enumerate(_column(self.name, file, self.field), 1):
+                if text is None:
+                    raise DataError(f"{place(self.name, number)} has no text (null); remove the row, or give it text")
+                self.position = file.tell()
+                yield number, text
 
 
 @dataclass(frozen=True)
@@ -302,12 +322,23 @@ def _text_of(line: str, field: str, where: str) -> str:
 
 def _rows(name: str, file: IO[bytes], field: str, size: int) -> Iterator[bytes]:
     """Yield the rows of a Parquet file as JSON lines, so that documents with line ends stay together."""
+    buffer = bytearray()
+    for text in _column(name, file, field):
+        buffer += json.dumps({field: text}, ensure_ascii=False).encode() + b"\n"
+        if len(buffer) >= size:
+            yield bytes(buffer)
+            buffer.clear()
+    if buffer:
+        yield bytes(buffer)
+
+
+def _column(name: str, file: IO[bytes], field: str) -> Iterator[str | None]:
+    """Yield the texts of a Parquet file, row by row."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as parquet
     except ImportError:
         raise ElmoError(f"{name}: Parquet needs pyarrow: pip install 'elmo-torch[parquet]'") from None
-    buffer = bytearray()
     try:
         table = parquet.ParquetFile(file)
         columns = table.schema_arrow.names
@@ -317,12 +348,6 @@ def _rows(name: str, file: IO[bytes], field: str, size: int) -> Iterator[bytes]:
         if "string" not in str(kind):
             raise DataError(f"{name}: the column {field!r} contains {kind}; expected text")
         for batch in table.iter_batches(batch_size=256, columns=[field]):
-            for text in batch.column(0).to_pylist():
-                buffer += json.dumps({field: text}, ensure_ascii=False).encode() + b"\n"
-                if len(buffer) >= size:
-                    yield bytes(buffer)
-                    buffer.clear()
+            yield from batch.column(0).to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{name}: cannot be read as Parquet ({error}); fetch the file again") from None
-    if buffer:
-        yield bytes(buffer)

@@ -36,10 +36,12 @@ class PackedCharCNN:
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Character ids (N, C) ─▶ token vectors (N, D)."""
+        if len(ids) == 1:  # oneDNN adds up a single row in another order: a word must have one vector, not two
+            return self(ids.expand(2, -1))[:1]
         lengths = (ids != PADDING_ID).sum(dim=1)
         order = torch.argsort(lengths)
         # All windows of padding give the same value: after the longest word of a group, a few are enough.
-        groups = [ids[group, : int(lengths[group[-1]]) + self.config.widest] for group in torch.split(order, WORDS)]
+        groups = [ids[group, : int(lengths[group[-1]]) + self.config.widest] for group in _groups(order)]
         vectors = torch.cat(each(self.group, groups))
         return torch.empty_like(vectors).index_copy_(0, order, vectors)
 
@@ -60,6 +62,11 @@ class PackedCharCNN:
             scores = nn.functional.embedding_bag(rows.reshape(-1, width), table(), mode="sum")
             outputs.append(scores.view(n, places, count).amax(dim=1).add_(bias))
         return self.activation(torch.cat(outputs, dim=1))
+
+
+def _groups(order: Tensor) -> tuple[Tensor, ...]:
+    """Divide words evenly into groups of at most `WORDS`: none is alone."""
+    return torch.tensor_split(order, -(-len(order) // WORDS))
 
 
 class PackedHighway:
