@@ -25,6 +25,7 @@ from elmo.cli.prepare import prepare
 from elmo.cli.pretrain import pretrain
 from elmo.cli.reproduce import reproduce
 from elmo.cli.score import score
+from elmo.cli.serve import serve
 from elmo.cli.train import train
 from elmo.errors import ElmoError
 
@@ -37,7 +38,7 @@ app = typer.Typer(
 )
 for command in (
     embed, info, convert, export, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict, check,
-    analyse, reproduce,
+    analyse, reproduce, serve,
 ):  # fmt: skip
     app.command(cls=Command)(command)
 
