@@ -21,7 +21,7 @@ def serve(
     port: Annotated[int, typer.Option(metavar="N", help="Port to listen on; 0 is a free one.", min=0)] = 8000,
     task: Annotated[
         list[str] | None,
-        typer.Option(metavar="TASK", help="A trained task, by name or folder; may be repeated.  [default: all installed]"),
+        typer.Option(metavar="TASK", help="A trained task: name or folder; may be repeated.  [default: all installed]"),
     ] = None,
     max_body: Annotated[int, typer.Option(metavar="N", help="Bytes of a request.", min=1)] = 1 << 20,
     max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens of a request.", min=1)] = 8192,

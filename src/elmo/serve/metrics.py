@@ -15,14 +15,14 @@ class Metrics:
 
     def __init__(self, waiting: Callable[[], int]) -> None:
         self.registry = CollectorRegistry()
-        known: dict[str, CollectorRegistry] = {"registry": self.registry}
-        self.requests = Counter("elmo_requests", "Answered requests.", ["path", "status"], **known)
+        to = self.registry
+        self.requests = Counter("elmo_requests", "Answered requests.", ["path", "status"], registry=to)
         self.seconds = Histogram(
-            "elmo_request_seconds", "Time from a request's arrival to its answer.", ["path"], buckets=SECONDS, **known
+            "elmo_request_seconds", "From a request's arrival to its answer.", ["path"], buckets=SECONDS, registry=to
         )
-        self.batch_requests = Histogram("elmo_batch_requests", "Requests per batch.", buckets=SIZES, **known)
-        self.batch_tokens = Histogram("elmo_batch_tokens", "Tokens per batch.", buckets=SIZES, **known)
-        gauge = Gauge("elmo_waiting_requests", "Requests that wait to be computed.", **known)
+        self.batch_requests = Histogram("elmo_batch_requests", "Requests per batch.", buckets=SIZES, registry=to)
+        self.batch_tokens = Histogram("elmo_batch_tokens", "Tokens per batch.", buckets=SIZES, registry=to)
+        gauge = Gauge("elmo_waiting_requests", "Requests that wait to be computed.", registry=to)
         gauge.set_function(lambda: float(waiting()))
 
     def answered(self, path: str, status: int, seconds: float) -> None:

@@ -154,7 +154,7 @@ class Service:
         tokens = sum(map(len, items)) if tokens is None else tokens
         if tokens > self.limits.tokens:
             raise RefusedError(
-                422, f"the request has {tokens:,} tokens; expected at most {self.limits.tokens:,}. Send less text at once"
+                422, f"the request has {tokens:,} tokens; expected at most {self.limits.tokens:,}. Send less text"
             )
         future = self.worker.submit(Job(key, list(items), tokens, compute))
         try:
