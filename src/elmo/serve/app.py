@@ -47,6 +47,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.worker.open()
         yield
         service.worker.close()
 

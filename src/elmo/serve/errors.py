@@ -52,6 +52,8 @@ def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | 
 
 def validation_message(errors: Sequence[Any]) -> str:
     """Return one line for what pydantic found wrong: the place and the reason of the first three errors."""
+    if errors and errors[0]["type"] == "json_invalid":
+        return f"the body is not JSON: {errors[0]['ctx']['error']} at character {errors[0]['loc'][-1]}"
     shown = []
     for error in errors[:3]:
         place = ".".join(str(part) for part in error["loc"] if part != "body")

@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticSerializationError, to_json
 
 Sentence = Annotated[str | list[str], Field(description="Raw text, which is tokenized, or a list of tokens.")]
 Weight = Annotated[float, Field(ge=-1e6, le=1e6)]
@@ -17,6 +18,16 @@ class Request(BaseModel):
     """A request: types are not converted, and unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_characters(cls, given: Any) -> Any:
+        """Refuse half a surrogate pair, which JSON can escape, but no answer could contain."""
+        try:
+            to_json(given)
+        except PydanticSerializationError:
+            raise ValueError("a string has half a surrogate pair; expected characters of Unicode") from None
+        return given
 
 
 class EmbedRequest(Request):

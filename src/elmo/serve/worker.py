@@ -38,8 +38,7 @@ class Worker:
         self._waiting: deque[Job] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="elmo-worker", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None  # started with the first job
 
     def __len__(self) -> int:
         """Return the number of jobs that wait."""
@@ -55,8 +54,16 @@ class Worker:
                     429, f"{len(self._waiting)} requests are waiting, as many as may; try again", {"Retry-After": "1"}
                 )
             self._waiting.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="elmo-worker", daemon=True)
+                self._thread.start()
             self._changed.notify()
         return job.results
+
+    def open(self) -> None:
+        """Accept jobs again after `close`."""
+        with self._changed:
+            self._closed = False
 
     def close(self) -> None:
         """Refuse the jobs that wait, and stop after the current batch."""
@@ -68,7 +75,9 @@ class Worker:
         for job in left:
             if job.results.set_running_or_notify_cancel():
                 job.results.set_exception(RefusedError(503, "the server is stopping"))
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
 
     def _run(self) -> None:
         while batch := self._next():

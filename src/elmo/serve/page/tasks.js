@@ -1,12 +1,14 @@
 // A panel for a trained task: a form for what it reads, and its answers drawn.
 
-import { element, fill, post, say } from "./api.js";
+import { Refused, element, fill, post, say } from "./api.js";
 import { roles } from "./roles.js";
 
-const LINES = [["text", "Sentences, one per line", "textarea", "Anna met Peter in Paris .\nThe company opened an office in Oslo ."]];
+const SENTENCES = "Anna met Peter in Paris.\nThe baker sold warm bread in Oslo.";
+const PARAGRAPH = "The old mill, built in 1712, stands on the river. Ada Flint bought it and opened a museum.";
+const LINES = [["text", "Sentences, one per line", "textarea", SENTENCES]];
 const FORMS = {
   squad: [
-    ["context", "Paragraph", "textarea", "The old mill, built in 1712, stands on the river. Ada Flint bought it last year and opened a museum."],
+    ["context", "Paragraph", "textarea", PARAGRAPH],
     ["question", "Question", "text", "When was the mill built?"],
   ],
   snli: [
@@ -22,7 +24,8 @@ export function taskPanel(number, name, task) {
   const id = (field) => `task-${number}-${field}`;
   const form = element("form", {});
   for (const [field, title, kind, example] of fields) {
-    const input = kind === "textarea" ? element("textarea", { id: id(field), rows: 3, spellcheck: "false" }) : element("input", { id: id(field), type: "text" });
+    const area = kind === "textarea";
+    const input = element(area ? "textarea" : "input", { id: id(field), ...(area ? { rows: 3 } : { type: "text" }) });
     input.value = example;
     form.append(element("label", { for: id(field) }, title), input);
   }
@@ -33,7 +36,7 @@ export function taskPanel(number, name, task) {
     event.preventDefault();
     const values = Object.fromEntries(fields.map(([field]) => [field, form.querySelector(`#${id(field)}`).value]));
     const items = fields === LINES ? values.text.split("\n").filter((line) => line.trim()) : [values];
-    if (!items.length) return say(status, new Error("Write a sentence first."));
+    if (!items.length) return say(status, new Refused(0, "Write a sentence first."));
     say(status, "Computing…");
     fill(answers, status, async () => {
       const found = await post(`/predict/${encodeURIComponent(name)}`, { items });
@@ -41,7 +44,8 @@ export function taskPanel(number, name, task) {
       return found.answers.flatMap((answer) => (DRAW[task] ?? plain)(answer, values));
     });
   });
-  return element("section", { id: `panel-${number}`, role: "tabpanel", "aria-labelledby": `tab-task-${number}`, hidden: "" }, form, answers);
+  const panel = { id: `panel-${number}`, role: "tabpanel", "aria-labelledby": `tab-task-${number}`, hidden: "" };
+  return element("section", panel, form, answers);
 }
 
 // Entities: highlighted pieces with their type.

@@ -1,6 +1,6 @@
 // The words of some sentences: similarity per layer and in a mix, surprisal, substitutes, nearest uses.
 
-import { element, fill, post, say } from "./api.js";
+import { Refused, element, fill, post, say } from "./api.js";
 import { cosine, decode, length, mixed, softmax } from "./vectors.js";
 
 const MOST_BITS = 16; // of surprisal, where the colour is full
@@ -27,7 +27,7 @@ export function startWords(found) {
 
 async function embed() {
   const lines = by("text").value.split("\n").filter((line) => line.trim());
-  if (!lines.length) return say(status, new Error("Write a sentence first."));
+  if (!lines.length) return say(status, new Refused(0, "Write a sentence first."));
   say(status, "Computing…");
   try {
     const asked = [post("/embed", { sentences: lines, encoding: "base64" })];
@@ -103,7 +103,8 @@ function addSliders() {
 function slider(id, label, min, max, value) {
   const input = element("input", { id, type: "range", min, max, step: 0.1, value });
   input.addEventListener("input", showMix);
-  return element("div", { class: "slider" }, element("label", { for: id }, label), input, element("output", { for: id, id: `${id}-out` }));
+  const output = element("output", { for: id, id: `${id}-out` });
+  return element("div", { class: "slider" }, element("label", { for: id }, label), input, output);
 }
 
 function mix() {
@@ -135,7 +136,8 @@ function showSimilar(own, weights, gamma) {
     const inMix = cosine(own, mixed(word.layers, weights, gamma));
     const tint = word === chosen ? 0 : shade(inMix);
     word.button.style.setProperty("--similar", tint);
-    if (word !== chosen) rows.push({ word, values: [inMix, ...word.layers.map((layer, j) => cosine(chosen.layers[j], layer))] });
+    const byLayer = word.layers.map((layer, j) => cosine(chosen.layers[j], layer));
+    if (word !== chosen) rows.push({ word, values: [inMix, ...byLayer] });
   }
   rows.sort((a, b) => b.values[0] - a.values[0]);
   const heads = ["Word", "Mix", ...weights.map((_, layer) => `Layer ${layer}`)];
