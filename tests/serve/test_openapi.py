@@ -26,8 +26,12 @@ MODES = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
 def operations() -> dict[str, Any]:
     """The paths of a server, by their label."""
     # 422 also answers what a JSON schema cannot say: more tokens than allowed, a word that is not there.
-    accepted = {"positive_data_acceptance": {"expected-statuses": ["2xx", "404", "422"]}}
-    config = SchemathesisConfig.from_dict({"checks": accepted})
+    accepted, refused = ["2xx", "404", "422"], ["400", "413", "422"]
+    checks = {
+        "positive_data_acceptance": {"expected-statuses": accepted},
+        "negative_data_rejection": {"expected-statuses": refused},
+    }
+    config = SchemathesisConfig.from_dict({"checks": checks})
     app = create_app(language_model(), limits=Limits(tokens=2000))
     schema = schemathesis.openapi.from_asgi("/openapi.json", app, config=config)
     return {found.ok().label: found.ok() for found in schema.get_all_operations()}

@@ -1,6 +1,5 @@
 """A SERVER, FROM NAMES: what `elmo serve` does."""
 
-import os
 import socket
 import threading
 import time
@@ -103,8 +102,7 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
-        known = isinstance(error, OSError) and error.errno is not None and error.errno > 0
-        reason = os.strerror(error.errno) if known else error  # without the address, which Python adds
+        reason = str(error).removeprefix(f"[Errno {getattr(error, 'errno', None)}] ").partition(" (while")[0]
         raise ElmoError(f"{host}:{port}: cannot listen there ({reason}); choose another host or port") from None
     with listener:
         yield listener

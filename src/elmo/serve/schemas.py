@@ -11,7 +11,7 @@ Layers = Annotated[
     Literal["all", "top", "average"] | Annotated[int, Field(ge=0)] | list[Weight],
     Field(description="All layers, the top one, their average, one by its number, or a sum with one weight per layer."),
 ]
-Sentences = Annotated[list[Sentence], Field(min_length=1, max_length=4096)]
+Sentences = Annotated[list[Sentence], Field(min_length=1, max_length=1024)]
 
 
 class Request(BaseModel):
@@ -64,7 +64,7 @@ class OpenAIRequest(Request):
     """A request as OpenAI's clients send it."""
 
     model: str
-    input: str | Annotated[list[str], Field(min_length=1, max_length=4096)]
+    input: str | Annotated[list[str], Field(min_length=1, max_length=1024)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int | None, Field(ge=1, description="Only the model's own number is accepted.")] = None
     user: str | None = None
@@ -172,7 +172,7 @@ class UsesAnswer(BaseModel):
 class PredictRequest(Request):
     """Items for a task: text, or what the task reads, such as {"context": …, "question": …}."""
 
-    items: Annotated[list[str | list[Any] | dict[str, Any]], Field(min_length=1, max_length=4096)]
+    items: Annotated[list[str | list[Any] | dict[str, Any]], Field(min_length=1, max_length=1024)]
 
 
 class PredictAnswer(BaseModel):

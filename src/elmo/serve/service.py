@@ -1,6 +1,7 @@
 """WHAT THE SERVER COMPUTES: requests that were checked ─▶ answers, the library's own numbers.
 
-Everything that takes time is a job of the worker; texts are tokenized on another thread, so that none blocks the rest.
+Everything that takes time is a job of the worker; long texts are tokenized on another thread, so that
+none blocks the rest.
 """
 
 import asyncio
@@ -32,6 +33,8 @@ from elmo.serve.settings import Limits
 from elmo.serve.uses import Use, Uses
 from elmo.serve.worker import Job, Worker
 from elmo.tasks.predict import Predictor
+
+SHORT = 4096  # characters that are tokenized at once: sooner done than given to another thread
 
 
 class Service:
@@ -141,6 +144,8 @@ class Service:
         return {"task": task, "answers": answers}
 
     async def _tokens(self, sentences: Sequence[str | list[str]]) -> list[list[str]]:
+        if sum(map(len, sentences)) <= SHORT:
+            return list(tokenize_sentences(sentences))
         return await run_in_threadpool(lambda: list(tokenize_sentences(sentences)))
 
     async def _computed(
