@@ -5,10 +5,14 @@ import subprocess
 from pathlib import Path
 
 from embedders import Finished, elmo
+from serving import stopping_when_started
 
 
 def run_line(line: str) -> Finished:
-    """Run a line in the current folder; it may have a comment, `A && B`, `A | elmo …` and `elmo … > FILE`."""
+    """Run a line in the current folder; it may have a comment, `A && B`, `A | elmo …` and `elmo … > FILE`.
+
+    `elmo serve` stops as soon as it answers.
+    """
     ended = Finished(0, "", "")
     for part in line.split(" && "):
         words = shlex.split(part, comments=True)
@@ -24,6 +28,10 @@ def run_line(line: str) -> Finished:
         if ">" in words:
             *words, redirection, target = words
             assert redirection == ">"
+        if words[0] == "serve":
+            with stopping_when_started():
+                ended = elmo(*words, "--port", "0")  # any port: several tests may run at once
+            continue
         ended = elmo(*words, stdin=piped.splitlines(keepends=True))
         if target is not None:
             Path(target).write_text(ended.out, encoding="utf-8")

@@ -162,3 +162,18 @@ def test_a_table_that_cannot_grow_leaves_the_cache_right() -> None:
     tight = False
     assert_right(cache, words(100, 160))  # as a batch that was halved asks again
     assert_right(cache, words(0, 160))
+
+
+def test_very_long_words_are_right_but_not_kept() -> None:
+    """A server would keep whatever it is sent."""
+    encoded: list[str] = []
+
+    def encode(words: Sequence[str]) -> Tensor:
+        encoded.extend(words)
+        return torch.tensor([[float(len(word))] for word in words])
+
+    cache = WordCache(encode, 10)
+    for _ in range(2):
+        assert cache.vectors(["a" * 1000, "b" * 256, "c" * 257]).tolist() == [[1000.0], [256.0], [257.0]]
+    assert len(cache) == 1
+    assert [len(word) for word in encoded] == [1000, 256, 257, 1000, 257]

@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sacremoses import MosesTokenizer
 
+from elmo.text import tokens
 from elmo.text.tokens import Token, tokenize, words
 
 SENTENCES = [
@@ -134,3 +135,10 @@ def test_nothing_is_escaped() -> None:
 def test_a_text_of_nothing_has_no_tokens(text: str) -> None:
     assert tokenize(text) == []
     assert words(text) == []
+
+
+def test_long_stretches_are_split_as_others_but_not_cached() -> None:
+    stretch = "(" + "a" * 300 + ")"
+    before = tokens._split.cache_info().currsize
+    assert tokens.words(f"x {stretch} .") == ["x", "(", "a" * 300, ")", "."]
+    assert tokens._split.cache_info().currsize <= before + 1  # the full stop

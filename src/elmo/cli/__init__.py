@@ -26,6 +26,7 @@ from elmo.cli.prepare import prepare
 from elmo.cli.pretrain import pretrain
 from elmo.cli.reproduce import reproduce
 from elmo.cli.score import score
+from elmo.cli.serve import serve
 from elmo.cli.train import train
 from elmo.errors import ElmoError
 
@@ -38,7 +39,7 @@ app = typer.Typer(
 )
 for command in (
     embed, info, convert, export, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict,
-    package, check, analyse, reproduce,
+    package, check, analyse, reproduce, serve,
 ):  # fmt: skip
     app.command(cls=Command)(command)
 

@@ -22,6 +22,7 @@ from elmo.text.lexicon import Lexicon
 from elmo.text.vocabulary import Vocabulary
 
 WORDS_AT_ONCE = 1024  # words per batch of the token encoder
+LONGEST = 256  # characters of a word that is cached: the capacity counts words, and longer ones are hardly seen twice
 
 
 def with_boundaries(sentence: Sequence[str]) -> list[str]:
@@ -128,7 +129,7 @@ class WordCache:
 
     def _keep(self, words: Sequence[str], vectors: Tensor) -> None:
         """Store words that were missing; another thread may have stored some of them since."""
-        new = [row for row, word in enumerate(words) if word not in self._rows]
+        new = [row for row, word in enumerate(words) if word not in self._rows and len(word) <= LONGEST]
         used = len(self._rows)
         needed = min(used + len(new), self.capacity)
         # Grow before any word is removed: if memory runs out here, the cache stays as it was.

@@ -19,6 +19,7 @@ Tokens = tuple[str, ...]
 """The tokens of a text, as a key of a dictionary."""
 
 _STRETCH = re.compile(r"[^\s\x00-\x1f]+")
+_LONGEST = 256  # characters of a stretch whose tokens are cached: the cache counts stretches, whatever their size
 
 
 class Token(NamedTuple):
@@ -52,7 +53,8 @@ def _stretches(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
         if stretch.isascii() and stretch.isalnum():
             yield start, (stretch,)
         else:
-            yield start, _split(stretch, row == 0, "" if row == last else _kind(stretches[row + 1][1][0]))
+            split = _split if len(stretch) <= _LONGEST else _split.__wrapped__
+            yield start, split(stretch, row == 0, "" if row == last else _kind(stretches[row + 1][1][0]))
 
 
 def _kind(character: str) -> str:
