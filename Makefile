@@ -22,8 +22,8 @@ lint: setup
 	$(BIN)/mypy
 
 docs: setup
-	$(BIN)/python -m sphinx --fail-on-warning --quiet -c docs . docs/_build
-	@echo The site is docs/_build/index.html
+	$(BIN)/python -m sphinx --fail-on-warning --quiet -c docs . docs/_build/html
+	@echo The site is docs/_build/html/index.html
 
 test: lint
 	$(BIN)/python -m pytest -n auto

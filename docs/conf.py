@@ -36,7 +36,6 @@ nb_execution_mode = "off"  # the notebooks contain their output; a test executes
 default_role = "code"  # `name` in a docstring is code
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 80
 
@@ -47,4 +46,5 @@ html_css_files = ["site.css"]
 html_extra_path = ["redirect"]
 html_show_sourcelink = False
 html_copy_source = False
+html_show_copyright = False
 highlight_language = "none"  # for blocks without a language

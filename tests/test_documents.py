@@ -1,9 +1,9 @@
 """The code in README and docs is run: the output of Python blocks is compared, commands must succeed.
 
-The README is run in a folder with `examples` and nothing else, as in a new clone; so is the tutorial, with a few sentences
-in the place of its treebank. The other documents name files of the reader, so they are run in a folder with these files:
-the published small model with random weights, in the cache, as `weights.hdf5` and `options.json`, and as the folder
-`model`; `words.txt`, and copies of the files in `examples`. Links, with their anchors, are checked in test_site.py, too.
+The README is run in a folder with `examples` and nothing else, as in a new clone; so is the tutorial, with a few
+sentences in the place of its treebank. The other documents name files of the reader, so they are run in a folder with
+these files: the published small model with random weights, in the cache, as `weights.hdf5` and `options.json`, and as
+the folder `model`; `words.txt`, and copies of the files in `examples`. test_site.py checks links with their anchors.
 """
 
 import contextlib

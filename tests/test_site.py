@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for package in ("sphinx", "furo", "myst_nb"):
         pytest.importorskip(package, reason=f"needs {package}: pip install '.[docs]'")
-    out = tmp_path_factory.mktemp("site")
+    out = tmp_path_factory.mktemp("site") / "html"
     build = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--quiet", "-c", "docs", ".", str(out)]
     ended = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr
