@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # The models that are distributions of their own: models/NAME, if the files of the model are there.
 MODELS := $(foreach config,$(wildcard models/*/*/config.json),$(patsubst %/,%,$(dir $(patsubst %/,%,$(dir $(config))))))
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test lint docs clean
 
 setup: $(VENV)/.installed
 
@@ -21,8 +21,12 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+docs: setup
+	$(BIN)/python -m sphinx --fail-on-warning --quiet -c docs . docs/_build/html
+	@echo The site is docs/_build/html/index.html
+
 test: lint
 	$(BIN)/python -m pytest -n auto
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

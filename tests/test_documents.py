@@ -1,8 +1,9 @@
 """The code in README and docs is run: the output of Python blocks is compared, commands must succeed.
 
-The README is run in a folder with `examples` and nothing else, as in a new clone. The other documents name files of the
-reader, so they are run in a folder with these files: the published small model with random weights, in the cache, as
-`weights.hdf5` and `options.json`, and as the folder `model`; `words.txt`, and copies of the files in `examples`.
+The README is run in a folder with `examples` and nothing else, as in a new clone; so is the tutorial, with a few
+sentences in the place of its treebank. The other documents name files of the reader, so they are run in a folder with
+these files: the published small model with random weights, in the cache, as `weights.hdf5` and `options.json`, and as
+the folder `model`; `words.txt`, and copies of the files in `examples`. test_site.py checks links with their anchors.
 """
 
 import contextlib
@@ -24,7 +25,8 @@ from elmo.weights import bilm_tf
 from elmo.weights.folder import Pretrained
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
+TUTORIAL = ROOT / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
 
@@ -69,7 +71,27 @@ def test_the_readme_works_in_a_fresh_clone(tmp_path: Path, monkeypatch: pytest.M
     run(ROOT / "README.md", tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_the_tutorial_works_in_miniature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    write_treebank(tmp_path / "ud-english-ewt")
+    monkeypatch.setenv("ELMO_CACHE", str(tmp_path / "cache"))
+    smaller = TUTORIAL.read_text(encoding="utf-8").replace("web.txt tuned\n", "web.txt tuned --set batch.size=2\n")
+    (tmp_path / "tutorial.md").write_text(smaller, encoding="utf-8")  # its text does not fill a batch of 128
+    run(tmp_path / "tutorial.md", tmp_path, monkeypatch)
+    for name in ("plain", "with-elmo", "with-tuned-elmo"):
+        assert (tmp_path / name / "model" / "config.json").exists()
+
+
+def write_treebank(folder: Path) -> None:
+    """A few sentences in the format of Universal Dependencies, in three files."""
+    folder.mkdir()
+    sentence = "# text = {0} ran.\n1\t{0}\t_\t_\tNNS\t_\t_\t_\t_\t_\n2\tran\t_\t_\tVBD\t_\t_\t_\t_\t_\n\n"
+    for part, words in (("train", range(40)), ("dev", range(40, 44)), ("test", range(44, 48))):
+        text = "".join(sentence.format(f"Dogs{k}") for k in words)
+        (folder / f"en_ewt-ud-{part}.conllu").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path != TUTORIAL], ids=lambda path: path.name)
 def test_what_is_shown_works(path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if path.name == "integrations.md":
         for package in ("onnx", "onnxruntime", "spacy", "sentence_transformers", "datasets", "polars"):
