@@ -25,6 +25,7 @@ from elmo.cli.prepare import prepare
 from elmo.cli.pretrain import pretrain
 from elmo.cli.reproduce import reproduce
 from elmo.cli.score import score
+from elmo.cli.sif import sif
 from elmo.cli.train import train
 from elmo.errors import ElmoError
 
@@ -36,8 +37,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    embed, info, convert, export, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict, check,
-    analyse, reproduce,
+    embed, sif, info, convert, export, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict,
+    check, analyse, reproduce,
 ):  # fmt: skip
     app.command(cls=Command)(command)
 
