@@ -14,7 +14,7 @@ from elmo.model.bilm import BiLMConfig
 from elmo.packaged import DEFAULT, FOLDER
 from elmo.pretrain.corpus_source import open_or_prepare
 from elmo.pretrain.evaluate import perplexity
-from elmo.weights import bilm_tf, folder, source
+from elmo.weights import bilm_tf, folder, sif, source
 from elmo.weights.folder import Pretrained
 from embedders import assert_close, read_arrays
 from embedders import elmo as command
@@ -33,7 +33,9 @@ def model() -> elmo.Embedder:
 
 def test_its_files() -> None:
     sizes = {path.name: path.stat().st_size for path in ENGLISH.iterdir()}
-    assert set(sizes) == {"README.md", folder.CONFIG, folder.WEIGHTS, folder.VOCABULARY, folder.WARM_STATE}
+    of_the_model = {folder.CONFIG, folder.WEIGHTS, folder.VOCABULARY, folder.WARM_STATE}
+    assert set(sizes) == {"README.md", *of_the_model, sif.STATISTICS, sif.WORDS}
+    assert sizes[sif.STATISTICS] + sizes[sif.WORDS] < 300_000
     assert sum(sizes.values()) <= 48e6
     with safe_open(ENGLISH / folder.WEIGHTS, framework="pt") as file:
         assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float16}  # noqa: SIM118
@@ -118,3 +120,16 @@ def test_its_perplexity_is_what_it_was(tmp_path: Path) -> None:
     assert found.tokens == 19_307
     assert math.isclose(found.forward, 63.193, rel_tol=1e-3)
     assert math.isclose(found.backward or 0.0, 62.706, rel_tol=1e-3)
+
+
+def test_its_sif_vectors_know_what_is_similar(model: elmo.Embedder) -> None:
+    said, similar, other = model.encode(
+        [
+            "A man is playing a guitar on the stage.",
+            "Someone on a stage plays the guitar.",
+            "The parliament passed a new law on taxes.",
+        ],
+        pooling="sif",
+        normalize=True,
+    )
+    assert said @ similar > 0.5 > 0.2 > said @ other

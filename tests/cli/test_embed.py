@@ -697,7 +697,7 @@ def test_an_output_that_exists_is_kept(lines: Path, model: Path, tmp_path: Path)
         (["--device", "meta"], "device 'meta' is not available; on this machine: auto, cpu"),
         (["--format", "csv"], "out.hdf5: format is 'csv'; expected one of hdf5, parquet, npz"),
         (["--dtype", "float64"], "dtype is 'float64'; expected one of float32, float16"),
-        (["--pool", "sum"], "pooling is 'sum'; expected one of mean, max, first-last"),
+        (["--pool", "sum"], "pooling is 'sum'; expected one of mean, max, first-last, sif"),
         (["--precision", "int3"], "precision is 'int3'; expected one of float32, bfloat16"),
         (["--state", "cold"], "state is 'cold'; expected one of fresh, carried, warm"),
     ],

@@ -42,7 +42,7 @@ def examples() -> Iterator[str]:
 
 
 def test_every_verb_has_examples() -> None:
-    language_model = ["embed", "finetune", "info", "perplexity", "plot", "prepare", "pretrain", "score"]
+    language_model = ["embed", "finetune", "info", "perplexity", "plot", "prepare", "pretrain", "score", "sif"]
     files, tasks = ["convert", "export"], ["check", "evaluate", "package", "predict", "train"]
     assert sorted([*language_model, *files, *tasks, "analyse", "reproduce", "serve"]) == VERBS
     found = list(examples())

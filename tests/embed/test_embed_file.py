@@ -64,7 +64,7 @@ def test_a_line_that_cannot_be_read_keeps_those_before_it_for_resume(text: Path,
     [
         ("-", {}, "embed cannot write arrays to standard output"),
         ("out.txt", {}, r"format is '\.txt'; expected one of hdf5, parquet, npz"),
-        ("out.npz", {"pool": "median"}, "pooling is 'median'; expected one of mean, max, first-last"),
+        ("out.npz", {"pool": "median"}, "pooling is 'median'; expected one of mean, max, first-last, sif"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_the_model_is_looked_for(

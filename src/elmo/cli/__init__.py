@@ -27,6 +27,7 @@ from elmo.cli.pretrain import pretrain
 from elmo.cli.reproduce import reproduce
 from elmo.cli.score import score
 from elmo.cli.serve import serve
+from elmo.cli.sif import sif
 from elmo.cli.train import train
 from elmo.errors import ElmoError
 
@@ -38,7 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    embed, info, convert, export, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict,
+    embed, sif, info, convert, export, prepare, pretrain, perplexity, finetune, plot, score, train, evaluate, predict,
     package, check, analyse, reproduce, serve,
 ):  # fmt: skip
     app.command(cls=Command)(command)

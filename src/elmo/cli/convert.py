@@ -27,8 +27,8 @@ def convert(
     """Convert a model to another format.
 
     A folder has the weights in safetensors; the published format is options.json and an HDF5 file, which older tools
-    read. Converting to the other and back gives exactly the same numbers. The published format cannot store a softmax,
-    so it is left out.
+    read. Converting to the other and back gives exactly the same numbers. The published format cannot store a softmax
+    and the statistics of `elmo sif`, so they are left out.
 
     A folder may store the weights rounded; computations stay in float32. --float16 keeps about three decimal digits.
     --int8 keeps 255 levels for each output of a matrix, and writes files of at most 48 MB with an index of them;

@@ -31,9 +31,15 @@ def embed(
     input: TextArgument,
     output: Annotated[Path, typer.Argument(help="The file to write: .hdf5, .h5, .parquet or .npz.")],
     model: ModelOption = DEFAULT,
-    layers: Annotated[str, typer.Option(help="all, top, average, or the number of a layer.")] = "all",
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAYERS", help="all, top, average, or the number of a layer; sif has its own.  [default: all]"
+        ),
+    ] = None,
     pool: Annotated[
-        str | None, typer.Option(help="One vector per sentence instead of one per token: mean, max or first-last.")
+        str | None,
+        typer.Option(help="One vector per sentence instead of one per token: mean, max, first-last or sif."),
     ] = None,
     format: Annotated[
         str | None, typer.Option(help="hdf5, parquet or npz. By default the ending of OUTPUT decides.")
@@ -85,6 +91,7 @@ def embed(
       $ elmo embed sentences.txt others.hdf5 --model model
       $ elmo embed sentences.txt top.hdf5 --model model --layers top --tokenized
       $ elmo embed sentences.txt means.parquet --model model --pool mean --layers average --dtype float16
+      $ elmo embed sentences.txt similar.parquet --pool sif
       $ cat sentences.txt | elmo embed - vectors.npz --model model
     """
     from elmo.embed.embed_file import embed_file

@@ -23,8 +23,9 @@ class Converted:
 def convert(model: str | Path, output: str | Path, *, dtype: torch.dtype | None = None) -> Converted:
     """Write a model, named as for `elmo.load`, as a folder, or if `output` ends in .hdf5 in the published format.
 
-    The published format cannot store a softmax: it is left out. With a `dtype`, a folder stores the weights rounded:
-    `torch.float16` in half the size of float32, `torch.int8` in a quarter. Computations stay in float32.
+    The published format cannot store a softmax and the statistics of `pooling="sif"`: they are left out. With a
+    `dtype`, a folder stores the weights rounded: `torch.float16` in half the size of float32, `torch.int8` in a
+    quarter. Computations stay in float32.
     """
     output = Path(output)
     if not _is_hdf5(output):

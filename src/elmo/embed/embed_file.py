@@ -8,7 +8,6 @@ from pathlib import Path
 from elmo.embed.arrays import embed_sentences
 from elmo.embed.embedder import load
 from elmo.embed.lines import tokens_of_lines
-from elmo.embed.pooling import pooling
 from elmo.embed.selection import Selection
 from elmo.embed.sentences import MAX_SENTENCE_TOKENS
 from elmo.embed.store import Store, format_of
@@ -35,7 +34,7 @@ def embed_file(
     output: str | Path,
     model: str | Path = DEFAULT,
     *,
-    layers: str = "all",
+    layers: str | None = None,
     pool: str | None = None,
     format: str | None = None,
     dtype: str = "float32",
@@ -53,8 +52,9 @@ def embed_file(
     """Embed a text file, one sentence per line, and write an HDF5, Parquet or npz file.
 
     `input` may be compressed; "-" is standard input. A blank line is an empty sentence. `tokenized` splits lines at
-    white space instead of tokenizing them; `pool` ("mean", "max", "first-last") gives one vector per sentence. A
-    longer line than `max_sentence_tokens` is refused; None sets no limit.
+    white space instead of tokenizing them; `pool` ("mean", "max", "first-last", "sif") gives one vector per
+    sentence. `layers` is by default "all"; "sif" has its own. A longer line than `max_sentence_tokens` is refused; None
+    sets no limit.
 
     The output is locked against other processes and must not exist. Until it is complete, finished sentences are in
     `OUTPUT.part`: whatever ends the run, `resume=True` continues it and gives the same file.
@@ -63,16 +63,15 @@ def embed_file(
         raise ConfigError("embed cannot write arrays to standard output; give the name of a file, e.g. vectors.hdf5")
     output = Path(output).expanduser()
     form = format_of(output, format)
-    if pool:
-        pooling(pool)  # check the name before anything is read
     lines = Lines(input)
     refuse_existing(output)
     with locked(output):  # also checks that the output can be written
         embedder = load(model, device=device, precision=precision)
-        Selection.parse(layers, embedder.n_layers, dtype)
-        pooled = pooling(pool, embedder.config.directions) if pool else None
+        pooling = embedder.pooling(pool, layers, default="all") if pool else None
+        chosen = pooling.layers if pooling else layers or "all"
+        Selection.parse(chosen, embedder.n_layers, dtype)
         settings = {
-            "layers": layers,
+            "layers": chosen if isinstance(chosen, str | int) else list(chosen),
             "pool": pool,
             "dtype": dtype,
             "tokenized": tokenized,
@@ -89,7 +88,7 @@ def embed_file(
             arrays = embed_sentences(
                 embedder.runner,
                 sentences,
-                layers,
+                chosen,
                 dtype=dtype,
                 state=state,
                 batch_tokens=batch_tokens,
@@ -99,7 +98,7 @@ def embed_file(
             )
             for array in arrays:
                 tokens, position = sentences.waiting.popleft()
-                store.add(tokens, pooled(array) if pooled else array)
+                store.add(tokens, pooling.pool(array, tokens) if pooling else array)
                 if progress is not None:
                     progress(store.n_tokens - before, position)
             if sentences.error is not None:

@@ -4,6 +4,7 @@ any number of sentences ─▶ one array (L+1, tokens, 2D) per sentence, in orde
 """
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from torch import Tensor
 from elmo.embed.arrays import Staging, embed_sentences
 from elmo.embed.language_model import LanguageModel, Scores, Substitute
 from elmo.embed.padded import padded_layers
-from elmo.embed.pooling import pooling as pooling_named
 from elmo.embed.runner import Runner
 from elmo.embed.selection import Array, LayersArgument
+from elmo.embed.sentence_vectors import SentencePooling, sentence_pooling
 from elmo.embed.sentences import MAX_SENTENCE_TOKENS, Sentence, tokenize_sentences
 from elmo.embed.words import WordCache, WordEncoder
 from elmo.errors import ConfigError
@@ -90,6 +91,7 @@ class Embedder:
         self.precision = precision
         self.config = model.bilm.config
         self.vocabulary = model.vocabulary
+        self.sif = model.sif  # the statistics of `pooling="sif"`
         self._lexicon = model.lexicon
         self._cache_bytes = cache_bytes
         self._encoder = WordEncoder(model.bilm, model.vocabulary, model.lexicon)
@@ -112,7 +114,7 @@ class Embedder:
         So `pickle` gives the same bytes before and after use, on which the cache of `datasets` relies. Only a carried
         state is in it: results depend on it.
         """
-        model = Pretrained(self.bilm, self.vocabulary, self.runner.stored_state(), self._lexicon)
+        model = Pretrained(self.bilm, self.vocabulary, self.runner.stored_state(), self._lexicon, self.sif)
         return {
             "model": model,
             "cache_bytes": self._cache_bytes,
@@ -218,26 +220,43 @@ class Embedder:
         self,
         sentences: Iterable[Sentence],
         pooling: str = "mean",
-        layers: LayersArgument = "average",
+        layers: LayersArgument | None = None,
         *,
         normalize: bool = False,
         state: str = "fresh",
         batch_tokens: int | None = None,
         max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
     ) -> Array:
-        """Return one vector per sentence, (n, 2D), pooled over its tokens; `normalize` scales it to length 1."""
-        pool = pooling_named(pooling, self.config.directions)
+        """Return one vector per sentence, (n, 2D), pooled over its tokens; `normalize` scales it to length 1.
+
+        `pooling` is "mean", "max", "first-last", or "sif" (docs/sentences.md compares them). `layers` is by default the
+        average; "sif" has its own.
+        """
         if isinstance(layers, str) and layers == "all":
             raise ConfigError("encode() returns one vector per sentence; layers='all' gives several. Choose one")
+        chosen = self.pooling(pooling, layers)
+        waiting: deque[list[str]] = deque()  # read, but not embedded yet
+
+        def read() -> Iterator[list[str]]:
+            for split in tokenize_sentences(sentences, max_sentence_tokens):
+                waiting.append(split)
+                yield split
+
         arrays = self.embed(
-            sentences, layers, state=state, batch_tokens=batch_tokens, max_sentence_tokens=max_sentence_tokens
+            read(), chosen.layers, state=state, batch_tokens=batch_tokens, max_sentence_tokens=max_sentence_tokens
         )
-        rows = [pool(array) for array in arrays]
+        rows = [chosen.pool(array, waiting.popleft()) for array in arrays]
         vectors = np.stack(rows) if rows else np.zeros((0, self.dim), dtype=np.float32)
         if normalize:
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = vectors / np.where(norms > 0, norms, 1)
         return vectors
+
+    def pooling(
+        self, name: str, layers: LayersArgument | None = None, default: LayersArgument = "average"
+    ) -> SentencePooling:
+        """Return the pooling of that name for this model, and the layers that it needs; or refuse them."""
+        return sentence_pooling(name, layers, self.config, self.sif, default)
 
     def score(
         self, sentence: Sentence, state: str = "fresh", *, max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS
@@ -308,7 +327,7 @@ class Embedder:
         stored = self
         if dtype is not None and dtype != self.bilm.weight.dtype:
             stored = Embedder(Pretrained(folder.rounded(self.bilm, dtype), self.vocabulary, lexicon=self._lexicon))
-        model = Pretrained(self.bilm, self.vocabulary, stored.warm_state(), self._lexicon)
+        model = Pretrained(self.bilm, self.vocabulary, stored.warm_state(), self._lexicon, self.sif)
         folder.write(model, Path(path).expanduser(), dtype)
 
 

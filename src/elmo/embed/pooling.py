@@ -1,12 +1,15 @@
 """TOKEN VECTORS ─▶ A SENTENCE VECTOR: (…, T, 2D) ─▶ (…, 2D). A sentence without tokens gives zeros."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
 from elmo.embed.selection import Array
 from elmo.errors import ConfigError
+from elmo.weights.sif import Sif
+
+SIF = "sif"
 
 
 def mean(x: Array) -> Array:
@@ -45,3 +48,25 @@ def pooling(name: str, directions: int = 2) -> Callable[[Array], Array]:
         return pool(x).astype(x.dtype, copy=False)
 
     return pooled
+
+
+def weighted_mean(x: Array, tokens: Sequence[str], statistics: Sif) -> Array:
+    """Return the mean of the vectors, each scaled to length 1, by the weights of their words: (T, 2D) ─▶ (2D,)."""
+    vectors = x.astype(np.float32)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    weights = np.array([statistics.weight(token) for token in tokens], dtype=np.float32)
+    mean: Array = weights @ vectors / weights.sum()
+    return mean
+
+
+def sif(x: Array, tokens: Sequence[str], statistics: Sif) -> Array:
+    """Return the weighted mean without what all sentences have in common: their mean, and common components.
+
+    Smooth inverse frequency (Arora et al. 2017): frequent words count little. Vectors are scaled to length 1 before, so
+    that no token dominates.
+    """
+    if not len(x):
+        return np.zeros(x.shape[-1], dtype=x.dtype)
+    centred = weighted_mean(x, tokens, statistics) - statistics.mean
+    common = (centred @ statistics.components.T) @ statistics.components
+    return (centred - common).astype(x.dtype)

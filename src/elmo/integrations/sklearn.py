@@ -28,7 +28,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         model: str | Path = DEFAULT,
         *,
         pooling: str = "mean",
-        layers: LayersArgument = "average",
+        layers: LayersArgument | None = None,
         normalize: bool = False,
         state: str = "fresh",
         batch_tokens: int | None = None,

@@ -6,6 +6,7 @@
     vocabulary.txt            the words of the softmax or of the word table
     warm_state.safetensors    the LSTM state at the start of every sentence with `state="warm"`
     word.dic, char.dic        the words and characters of a model from ELMoForManyLangs
+    sif.safetensors, sif_words.txt    the statistics of `pooling="sif"`: see `elmo.weights.sif`
 """
 
 import dataclasses
@@ -24,8 +25,10 @@ from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.lstm import State
 from elmo.text.lexicon import Lexicon
 from elmo.text.vocabulary import Vocabulary
+from elmo.weights import sif
 from elmo.weights.int8 import SCALE, dequantize, quantize
 from elmo.weights.json_file import read_json
+from elmo.weights.sif import Sif
 from elmo.weights.tensor_files import FLOATS, MAX_SHARD_BYTES, read_tensors, write_tensors
 
 CONFIG, WEIGHTS, VOCABULARY, WARM_STATE = (
@@ -51,6 +54,7 @@ class Pretrained:
     vocabulary: Vocabulary | None = None
     warm_state: State | None = None
     lexicon: Lexicon | None = None  # of a model from ELMoForManyLangs
+    sif: Sif | None = None  # the statistics of `pooling="sif"`
 
 
 def read(folder: Path, softmax: bool = False) -> Pretrained:
@@ -75,7 +79,8 @@ def read(folder: Path, softmax: bool = False) -> Pretrained:
         leading = (lstm.n_layers, config.directions, 1)
         shapes = {"h": (*leading, lstm.projection_dim), "c": (*leading, lstm.dim)}
         state = State(**read_tensors(warm, shapes, CONFIG))
-    return Pretrained(bilm.eval(), vocabulary, state, _lexicon(folder, config))
+    statistics = sif.read(folder, config.n_layers, config.output_dim)
+    return Pretrained(bilm.eval(), vocabulary, state, _lexicon(folder, config), statistics)
 
 
 def write(model: Pretrained, folder: Path, dtype: torch.dtype | None = None) -> None:
@@ -97,6 +102,8 @@ def fill(folder: Path, model: Pretrained, dtype: torch.dtype | None = None) -> N
     if model.warm_state is not None:
         state = {name: tensor.float().cpu().contiguous() for name, tensor in model.warm_state._asdict().items()}
         write_tensors(folder / WARM_STATE, state)
+    if model.sif is not None:
+        sif.write(folder, model.sif)
 
 
 def _lexicon(folder: Path, config: BiLMConfig) -> Lexicon | None:

@@ -8,6 +8,7 @@ ELMoForManyLangs, which PyTorch's restricted reader reads.
 """
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from elmo.errors import WeightsError
@@ -55,7 +56,7 @@ def _read(
         if options is not None or token_embeddings is not None:
             raise WeightsError(f"{path}: has its own {folder.CONFIG}; options= and token_embeddings= are for an .hdf5")
         model = folder.read(path, softmax)
-        return Pretrained(model.bilm, words or model.vocabulary, model.warm_state, model.lexicon)
+        return model if words is None else replace(model, vocabulary=words)
     # An .hdf5 has no softmax.
     checkpoint = tf_checkpoint.find(path) if softmax or not has_hdf5(path) else None
     if checkpoint is not None:
