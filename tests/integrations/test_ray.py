@@ -74,7 +74,7 @@ def test_two_workers_give_the_rows_of_one_process_also_after_a_stop(text: Path, 
         (["--device", "cuda"], "computes on CPUs: device is 'cuda'; expected cpu"),
         (["--threads", 2], "has one thread per worker: threads is 2; set --workers instead"),
         (["--format", "npz"], "writes a folder of Parquet files; give a name that ends in .parquet"),
-        (["--pool", "median"], "pooling is 'median'; expected one of mean, max, first-last"),
+        (["--pool", "median"], "pooling is 'median'; expected one of mean, max, first-last, sif"),
         (["--layers", 7], "layers is 7; this model has 3"),
     ],
 )

@@ -17,7 +17,6 @@ from typing import Any
 
 from elmo.embed.embed_file import Embedded, EmbedProgress
 from elmo.embed.embedder import load
-from elmo.embed.pooling import pooling
 from elmo.embed.runner import WINDOW_BATCHES
 from elmo.embed.selection import Selection
 from elmo.embed.sentences import MAX_SENTENCE_TOKENS
@@ -40,7 +39,7 @@ def embed_file_on_ray(
     model: str | Path = DEFAULT,
     *,
     workers: int | None = None,
-    layers: str = "all",
+    layers: str | None = None,
     pool: str | None = None,
     format: str | None = None,
     dtype: str = "float32",
@@ -65,8 +64,6 @@ def embed_file_on_ray(
     """
     output = Path(output).expanduser().absolute()
     _refuse_what_ray_cannot_do(str(input), output, format, state, device, threads, workers)
-    if pool:
-        pooling(pool)  # check the name before anything is read
     ray = _import_ray()
     refuse_existing(output)
     name = str(Path(input).expanduser().absolute())
@@ -74,7 +71,8 @@ def embed_file_on_ray(
     with locked(output):  # also checks that the output can be written
         model = Path(model).absolute() if Path(model).exists() else model
         embedder = load(model, device="cpu", precision=precision)
-        Selection.parse(layers, embedder.n_layers, dtype)
+        chosen = embedder.pooling(pool, layers, default="all").layers if pool else layers or "all"
+        Selection.parse(chosen, embedder.n_layers, dtype)
         job = Job(
             input=name,
             field=field,
@@ -82,7 +80,7 @@ def embed_file_on_ray(
             model=str(model),
             fingerprint=embedder.fingerprint(),
             window_tokens=WINDOW_BATCHES * embedder.runner.batch_tokens(batch_tokens),
-            layers=layers,
+            layers=chosen if isinstance(chosen, str | int) else list(chosen),
             pool=pool,
             dtype=dtype,
             tokenized=tokenized,

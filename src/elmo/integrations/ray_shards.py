@@ -11,7 +11,6 @@ from elmo import errors
 from elmo.embed.arrays import embed_sentences
 from elmo.embed.embedder import Embedder
 from elmo.embed.lines import tokens_of_lines
-from elmo.embed.pooling import pooling
 from elmo.embed.store import Record, write_parquet
 from elmo.errors import DataError, ElmoError
 from elmo.files import replacing
@@ -31,7 +30,7 @@ class Job:
     model: str
     fingerprint: str
     window_tokens: int  # of a shard
-    layers: str
+    layers: str | int | list[float]
     pool: str | None
     dtype: str
     tokenized: bool
@@ -116,11 +115,11 @@ def embed_shard(job: Job, embedder: Embedder, shard: Shard) -> None:
         batch_tokens=job.batch_tokens,
         max_sentence_tokens=job.max_sentence_tokens,
     )
-    pooled = pooling(job.pool, embedder.config.directions) if job.pool else None
+    pooled = embedder.pooling(job.pool).pool if job.pool else None
 
     def records() -> Iterator[Record]:
         for index, (tokens, array) in enumerate(zip(shard.sentences, arrays, strict=True), shard.first):
-            yield index, tokens, pooled(array) if pooled else array
+            yield index, tokens, pooled(array, tokens) if pooled else array
 
     with replacing(Path(job.part) / shard_name(shard.number)) as path:
         write_parquet(path, records(), job.dtype, not job.forget_sentences, {"sentences": shard.digest()})
