@@ -1,7 +1,8 @@
-"""All six tasks survive items of extreme length: nothing at all, 500 tokens in a sentence, 10,000 in a document."""
+"""All six tasks: items of extreme length (nothing, 500 tokens in a sentence, 10,000), and files of labels."""
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from elmo.analysis.quick import quick_configs
 from elmo.embed.embedder import load
 from elmo.errors import DataError
 from elmo.tasks.folder import TrainedTask
+from elmo.tasks.from_paths import evaluate_predictions
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import Inputs
 from elmo.tasks.predict import Predictor
@@ -93,3 +95,15 @@ def test_nothing_is_answered_or_refused(name: str, nothing: Any) -> None:
     answer, beside = using.answers([example, something])
     assert json.loads(json.dumps(answer)) == answer
     assert beside.keys() == alone.keys()
+
+
+@pytest.mark.parametrize(("name", "file"), [("sst", "test.txt"), ("snli", "test.jsonl")])
+def test_labels_are_written_and_read_again(name: str, file: str, tmp_path: Path) -> None:
+    """The other tasks have files of their own kind, and tests beside their readers."""
+    using, data = predictor(name), mini.data() / SETUPS[name]["data"]
+    assert using.task.predictions is not None
+    scores = using.evaluate(data, "test", tmp_path / "labels.txt")
+    gold = using.task.predictions.read_gold(data / file)
+    read = using.task.predictions.read_predictions(tmp_path / "labels.txt", gold)
+    assert read == [answer["label"] for answer in using.answers(gold)]
+    assert evaluate_predictions(name, data / file, tmp_path / "labels.txt") == scores
