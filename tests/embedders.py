@@ -95,6 +95,16 @@ def assert_close(ours: NDArray[Any], theirs: NDArray[Any], tolerance: float = 1e
     assert np.abs(ours - theirs).max(initial=0.0) < tolerance
 
 
+FLOAT16 = 2.0**-11  # frozen layers are stored in float16: a sum in another order may be rounded to the next number
+
+
+def assert_near(ours: NDArray[Any], theirs: NDArray[Any], share: float = FLOAT16) -> None:
+    """Check that no two numbers differ by more than a share of the largest one."""
+    assert ours.shape == theirs.shape
+    largest = np.abs(theirs).max(initial=0.0)
+    assert np.abs(ours - theirs).max(initial=0.0) <= share * largest, f"the largest number is {largest}"
+
+
 def assert_all_close(ours: list[NDArray[Any]], theirs: list[NDArray[Any]], tolerance: float = 1e-5) -> None:
     assert len(ours) == len(theirs)
     for one, other in zip(ours, theirs, strict=True):

@@ -167,8 +167,10 @@ def test_kept_spans_do_not_cross_and_are_as_many_as_asked() -> None:
 def test_the_gradient_reaches_every_parameter(placement: str) -> None:
     ranker = small_model(placement).train()
     ranker.loss([LONGER, EIGHT[6]]).backward()
-    untouched = [name for name, p in ranker.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    assert untouched == []
+    gradients = {name: float(p.grad.norm()) if p.grad is not None else 0.0 for name, p in ranker.named_parameters()}
+    shift = gradients.pop("mentions.heads.last.bias")  # a softmax does not change if all its scores do by as much
+    assert shift < 1e-5 * max(gradients.values())
+    assert [name for name, norm in gradients.items() if not norm > 0] == []
 
 
 def test_blocks_that_are_computed_again_have_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -340,7 +340,7 @@ def test_float32_is_near_float64_in_long_sentences() -> None:
     partition = crf.log_partition(scores, mask)
     best = crf.best(scores, mask)
     crf, scores = crf.float(), scores.float()
-    torch.testing.assert_close(crf.log_partition(scores, mask).double(), partition, rtol=1e-6, atol=0)
+    torch.testing.assert_close(crf.log_partition(scores, mask).double(), partition, rtol=1e-5, atol=0)
     assert crf.best(scores, mask) == best
 
 

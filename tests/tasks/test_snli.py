@@ -28,7 +28,7 @@ from elmo.tasks.snli import data
 from elmo.tasks.snli.model import TASK, Esim, SnliConfig, align, pool
 from elmo.tasks.task import task_named
 from elmo.tasks.train import TaskTraining
-from embedders import write_model
+from embedders import assert_near, write_model
 from reference_files import needs_shared, unpacked
 
 PLACEMENTS = ["none", "input", "output", "both"]
@@ -297,7 +297,7 @@ def test_the_scores_are_those_of_the_formulas(placement: str, files: Path) -> No
             pooled += [composed.mean(axis=0), composed.max(axis=0)]
         return dense(model.classes, np.tanh(dense(model.feedforward, np.concatenate(pooled))))
 
-    np.testing.assert_allclose(scores(model, EIGHT), [expected(example) for example in EIGHT], atol=1e-6)
+    assert_near(scores(model, EIGHT), np.array([expected(example) for example in EIGHT]))
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -305,10 +305,10 @@ def test_a_pair_does_not_know_its_neighbours(placement: str, files: Path) -> Non
     model = model_of(small(files, placement)).eval()
     alone = np.concatenate([scores(model, [example]) for example in EIGHT])
     assert np.ptp(alone, axis=0).min() > 1e-3  # pairs differ by far more than they may by company
-    np.testing.assert_allclose(scores(model, EIGHT), alone, atol=1e-6)
-    np.testing.assert_allclose(scores(model, EIGHT[::-1])[::-1], alone, atol=1e-6)
+    assert_near(scores(model, EIGHT), alone)
+    assert_near(scores(model, EIGHT[::-1])[::-1], alone)
     long = Example((EIGHT[0].texts[0] * 4, EIGHT[4].texts[1] * 3))
-    np.testing.assert_allclose(scores(model, [*EIGHT, long])[:8], alone, atol=1e-6)
+    assert_near(scores(model, [*EIGHT, long])[:8], alone)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -355,7 +355,7 @@ def test_the_loss_is_the_mean_cross_entropy(files: Path) -> None:
     rows = np.log(softmax(scores(model, EIGHT)))
     gold = [data.LABELS.index(example.gold) for example in EIGHT]
     loss = model.loss(EIGHT)
-    assert loss.item() == pytest.approx(-rows[range(8), gold].mean(), abs=1e-6)
+    assert loss.item() == pytest.approx(-rows[range(8), gold].mean(), rel=1e-5)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -373,7 +373,7 @@ def test_eight_pairs_are_learned_saved_and_loaded(placement: str, files: Path, t
     assert isinstance(read.model, Esim) and isinstance(training.model, Esim)
     assert answers(read.model, EIGHT, 5) == [example.gold for example in EIGHT]
     unseen = [data.parse("A goat sleeps near the oven.\tIt isn't raining."), *EIGHT]
-    np.testing.assert_allclose(scores(read.model, unseen), scores(training.model.eval(), unseen), atol=1e-6)
+    assert_near(scores(read.model, unseen), scores(training.model.eval(), unseen))
 
 
 def test_the_defaults_are_the_papers() -> None:

@@ -29,7 +29,7 @@ from elmo.tasks.squad.spans import best_spans
 from elmo.tasks.task import task_named
 from elmo.tasks.train import TaskTraining
 from elmo.text.tokens import Tokens
-from embedders import elmo
+from embedders import assert_near, elmo
 from tasks.small_squad import PARAGRAPHS, article, eight, small, write_files, write_squad
 
 PLACEMENTS = ["none", "input", "output", "both"]
@@ -129,7 +129,7 @@ def test_the_scores_are_those_of_the_formulas(placement: str, files: Path) -> No
         start = gru(read.start, x)
         end = gru(read.end, np.hstack([x, start]))
         expected = [dense(read.start_score, start)[:, 0], dense(read.end_score, end)[:, 0]]
-        np.testing.assert_allclose(found, expected, atol=2e-6)
+        assert_near(found, np.array(expected))
 
 
 def test_a_paragraph_of_one_token_has_nothing_to_attend_to(files: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_question_does_not_depend_on_its_batch_or_on_padding(
     alone = [scores(read, [example])[0] for example in EIGHT]
     together = scores(read, EIGHT)
     for one, other in zip(alone, together, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+        assert_near(one, other)
     forward = read.inputs.forward
 
     def spoiled(texts: Sequence[Tokens]) -> InputVectors:
@@ -179,10 +179,10 @@ def test_the_loss_sums_over_gold_answers_and_windows_share_a_softmax(files: Path
             }
             expected.append(-np.log(sum(np.exp(mine[n][1][side, place]) for n, place in places) / total))
     loss = read.loss(asked)
-    assert loss.item() == pytest.approx(sum(expected) / len(asked), abs=1e-5)
+    assert loss.item() == pytest.approx(sum(expected) / len(asked), rel=1e-4)
     single = [example for example in asked if len(example.paragraph.windows) == 1]
     alone = [read.loss([example]).item() for example in single]
-    assert read.loss(single).item() == pytest.approx(np.mean(alone), abs=1e-5)
+    assert read.loss(single).item() == pytest.approx(np.mean(alone), rel=1e-4)
 
 
 @pytest.mark.parametrize("longest", [1, 2, 3, 8])
@@ -196,7 +196,7 @@ def test_the_best_span_is_that_of_all_spans(longest: int) -> None:
         spans = [(i, j) for i in range(lengths[n]) for j in range(i, min(i + longest, lengths[n]))]
         first, last = max(spans, key=lambda span: start[span[0]] + end[span[1]])
         assert (found.first, found.last) == (first, last)
-        assert found.score == pytest.approx(start[first] + end[last], abs=1e-6)
+        assert found.score == pytest.approx(start[first] + end[last], abs=1e-5)
         assert found.log_starts == pytest.approx(np.log(np.exp(start).sum()), abs=1e-5)
         assert found.log_ends == pytest.approx(np.log(np.exp(end).sum()), abs=1e-5)
 

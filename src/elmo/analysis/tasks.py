@@ -113,7 +113,7 @@ def _costs(results: Results) -> str:
                     f"{cell['memory'] / 2**20:,.0f}" if cell["memory"] else NONE,
                 ]
             )
-    return markdown(["cost", "training examples", "epochs of each seed", "seconds per epoch", "GPU memory, MiB"], rows)
+    return markdown(["cost", "training examples", "epochs of each seed", "seconds per epoch", "memory, MiB"], rows)
 
 
 def _measured(cell: Results, part: str) -> list[float]:
