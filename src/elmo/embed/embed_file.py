@@ -13,7 +13,7 @@ from elmo.embed.selection import Selection
 from elmo.embed.sentences import MAX_SENTENCE_TOKENS
 from elmo.embed.store import Store, format_of
 from elmo.errors import ConfigError, DataError, ElmoError
-from elmo.files import locked, refuse_existing
+from elmo.files import locked, refuse_existing, remove_leftovers
 from elmo.messages import counted
 from elmo.packaged import DEFAULT
 from elmo.text.reader import STDIN, Lines
@@ -68,6 +68,7 @@ def embed_file(
     lines = Lines(input)
     refuse_existing(output)
     with locked(output):  # also checks that the output can be written
+        remove_leftovers(output)
         embedder = load(model, device=device, precision=precision)
         Selection.parse(layers, embedder.n_layers, dtype)
         pooled = pooling(pool, embedder.config.directions) if pool else None
