@@ -12,6 +12,7 @@ from elmo.files import (
     locked,
     new_folder,
     refuse_existing,
+    remove_leftovers,
     replacing,
     write_array,
     write_array_pieces,
@@ -138,3 +139,12 @@ def test_a_waiting_owner_gets_its_turn(tmp_path: Path) -> None:
     thread.join(10)
     assert events == ["first", "second"]
     assert names(tmp_path) == []
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    left = [tmp_path / ".x[1].hdf5.17.tmp", tmp_path / ".x[1].hdf5.99.tmp"]
+    others = [tmp_path / ".x1.hdf5.17.tmp", tmp_path / "x[1].hdf5.part", tmp_path / ".x[1].hdf5.lock"]
+    for path in left + others:
+        path.touch()
+    remove_leftovers(tmp_path / "x[1].hdf5")
+    assert sorted(tmp_path.iterdir()) == sorted(others)

@@ -1,6 +1,7 @@
 """Safe writing of files: complete or not at all, never over a user's file, never by two processes at once."""
 
 import errno
+import glob
 import os
 import shutil
 import tempfile
@@ -31,6 +32,13 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise write_error(path, error) from error
     finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove the temporary files of `replacing` that killed processes have left. The caller has `locked` the path."""
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         with suppress(OSError):
             temporary.unlink()
 

@@ -73,3 +73,10 @@ def test_a_wrong_argument_is_refused_before_the_model_is_looked_for(
     name = output if output == "-" else tmp_path / output
     with pytest.raises(ConfigError, match=message):
         embed_file(text, name, tmp_path / "no-model", **options)  # type: ignore[arg-type]
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("a b\n")
+    (tmp_path / ".x.hdf5.12345.tmp").write_bytes(b"half of a file")
+    embed_file(tmp_path / "text.txt", tmp_path / "x.hdf5", write_model(tmp_path / "model"), device="cpu")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "text.txt", "x.hdf5"]

@@ -63,7 +63,7 @@ def model_readers() -> list[Reader]:
 def _load(path: Path, softmax: bool = False) -> None:
     """Read a model as `elmo.load` does, and embed a sentence: sizes that only the options claim show up here."""
     model = source.read(path, softmax=softmax)
-    Embedder(model, device="cpu").embed(SENTENCES)
+    list(Embedder(model, device="cpu").embed(SENTENCES))
 
 
 def _unpack(path: Path) -> None:

@@ -30,6 +30,7 @@ def test_a_size_that_no_tensor_could_have() -> None:
     ("make", "message"),
     [
         (lambda: LSTMConfig(n_layers=101), "lstm.n_layers is 101; expected at most 100"),
+        (lambda: LSTMConfig(cell_clip=1e308), "lstm.cell_clip is 1e[+]308; expected a positive number"),
         (lambda: CharCNNConfig(n_highway=10**9), "char_cnn.n_highway is 1,000,000,000; expected at most 100"),
         (lambda: CharCNNConfig(filters=((1, 1),) * 101), "the number of char_cnn.filters is 101; expected at most 100"),
         (lambda: CharCNNConfig(max_characters_per_token=1001), "char_cnn.max_characters_per_token is 1,001; expected"),

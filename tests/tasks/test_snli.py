@@ -397,3 +397,9 @@ def test_a_dropout_that_is_no_share_is_refused(share: float) -> None:
 def test_a_layer_without_units_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^{name} is 0; expected 1 or more$"):
         SnliConfig(**{name: 0})
+
+
+def test_a_line_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text("[" * 100_000)
+    with pytest.raises(DataError, match=r"x.jsonl:1: found '\[.* at column 1; expected a JSON object"):
+        data.read_file(tmp_path / "x.jsonl")

@@ -340,3 +340,12 @@ def test_a_file_of_other_predictions_is_refused(content: Any, message: str, tmp_
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(DataError, match=re.escape(f"{path}: {message}")):
         predictions.read_predictions(path, eight())
+
+
+def test_a_file_that_is_too_large_for_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.json").write_text('{"data":\n[]}')
+    monkeypatch.setattr(data, "MAX_JSON", 11)
+    assert data.read_json(tmp_path / "x.json") == {"data": []}
+    monkeypatch.setattr(data, "MAX_JSON", 10)
+    with pytest.raises(DataError, match=r"x.json: has more than 10 characters; expected a smaller file of questions"):
+        data.read_json(tmp_path / "x.json")

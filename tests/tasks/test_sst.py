@@ -342,3 +342,12 @@ def test_a_run_that_stopped_is_resumed_as_it_was_begun(tmp_path: Path) -> None:
     assert resumed.progress == whole.progress
     ours, theirs = resumed.model.state_dict(), whole.model.state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_tree_that_is_nested_too_deeply() -> None:
+    def tree(depth: int) -> str:
+        return "(2 (2 a) " * (depth - 1) + "(2 b)" + ")" * (depth - 1)
+
+    assert len(data.phrases_of(tree(200), "x:1")) == 399
+    with pytest.raises(DataError, match=r"^x:1: a phrase inside of 200 others; expected the tree of a sentence$"):
+        data.phrases_of(tree(201), "x:1")

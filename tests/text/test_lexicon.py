@@ -74,3 +74,9 @@ def test_a_wrong_line_is_named(data: bytes, message: str, tmp_path: Path) -> Non
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"char\.dic: cannot be read \(No such file"):
         Lexicon.read(tmp_path, n_words=None, n_characters=3, max_characters=6)
+
+
+def test_a_device_instead_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "word.dic").symlink_to("/dev/zero")
+    with pytest.raises(DataError, match=r"word.dic: not a file of at most 536,870,912 bytes; expected entries with"):
+        read_rows(tmp_path / "word.dic", (), 5)

@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import sys
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -371,3 +372,26 @@ def test_a_line_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(reader, "_CHUNK", 100)
     with pytest.raises(DataError, match=r"a\.txt: line 2 has more than 1,000 bytes; is it text\?"):
         list(read_lines(write(tmp_path / "a.txt", b"one\n" + b"x" * 5000)))
+
+
+def test_a_zstd_file_that_unpacks_to_much_more_is_read_in_pieces(tmp_path: Path) -> None:
+    # 4,000 blocks of 4 bytes, each of which repeats a byte 131,072 times: 500 MiB in 16 kB
+    block = (131_072 << 3 | 2).to_bytes(3, "little") + b"x"
+    (tmp_path / "x.zst").write_bytes(b"\x28\xb5\x2f\xfd\0\x58" + block * 4000 + b"\x01\0\0")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match=r"x\.zst: line 1 has more than 67,108,864 bytes; is it text\?"):
+            next(read_lines(tmp_path / "x.zst"))
+        assert tracemalloc.get_traced_memory()[1] < 400 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_xz_file_that_needs_more_memory_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> object:
+        raise MemoryError
+
+    (tmp_path / "x.xz").write_bytes(lzma.compress(b"text"))
+    monkeypatch.setitem(reader.COMPRESSED, ".xz", refuse)
+    with pytest.raises(DataError, match=r"x\.xz: needs more memory to be decompressed than there is$"):
+        next(read_lines(tmp_path / "x.xz"))

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmo.errors import DataError
+from elmo.text import vocabulary
 from elmo.text.vocabulary import Vocabulary
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", ",", "naïve", "日本"]
@@ -98,3 +99,16 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_vocabulary_that_is_no_file_says_so() -> None:
     with pytest.raises(DataError, match=r"^vocabulary: <UNK> not among"):
         Vocabulary(["<S>", "</S>"])
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MAX_WORDS", 4), ("MAX_CHARACTERS", 16)])
+def test_a_file_that_is_no_vocabulary_but_endless(
+    limit: str, value: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "vocabulary.txt"
+    path.write_text("<S>\n</S>\n<UNK>\nthe\n")  # 15 characters
+    monkeypatch.setattr(vocabulary, limit, value)
+    assert len(Vocabulary.read(path)) == 4
+    path.write_text("<S>\n</S>\n<UNK>\nthe\nof\n")
+    with pytest.raises(DataError, match=r"vocabulary.txt: has more than .*; expected a vocabulary, one word per line"):
+        Vocabulary.read(path)

@@ -224,3 +224,18 @@ def test_a_damaged_tar(kind: str, tmp_path: Path) -> None:
     other = tmp_path / f"text.{kind}"
     other.write_bytes((gzip.compress if kind == "gz" else lzma.compress)(b"not a tar " * 100))
     assert "is damaged" in refusal(other)
+
+
+def test_a_zip_with_a_file_without_a_name(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as file:
+        file.writestr("x", b"")
+    data = (tmp_path / "model.zip").read_bytes()
+    start = data.index(b"PK\x01\x02")
+    nameless = bytearray(data[:start] + data[start:].replace(b"x", b"", 1))
+    nameless[start + 28] = 0  # the length of the name in the directory, and then the size of the directory
+    nameless[-10] -= 1
+    (tmp_path / "model.zip").write_bytes(bytes(nameless))
+    with pytest.raises(WeightsError, match=r"model.zip: it is damaged. Get the file again"), archive.unpacked(
+        tmp_path / "model.zip"
+    ):
+        pass

@@ -241,3 +241,21 @@ def test_what_other_parts_cannot_do_with_it(tmp_path: Path) -> None:
         Inputs(InputsConfig(elmo=ElmoConfig(trainable=True)), bilm=bilm)
     with pytest.raises(ElmoError, match="softmax"):
         elmo.load(folder, softmax=True, device="cpu").score(["the"])
+
+
+def test_one_value_that_claims_to_be_many(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "model")
+    tensors = torch.load(folder / "encoder.pkl", weights_only=True)
+    tensors["forward_layer_0.state_projection.weight"] = torch.zeros(1).expand(1 << 40)
+    torch.save(tensors, folder / "encoder.pkl")
+    message = r"encoder.pkl: 'forward_layer_0.state_projection.weight' has more values than the file; it is damaged"
+    with pytest.raises(WeightsError, match=message):
+        many_langs.read(folder)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "\ud800", "é" * 200])
+def test_sizes_in_a_file_of_a_name_that_none_can_have(name: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "model")
+    (folder / "config.json").write_text(json.dumps({"config_path": name}))
+    with pytest.raises(WeightsError, match=r"which config.json names; it has the sizes of the model"):
+        many_langs.read(folder)

@@ -279,3 +279,18 @@ def test_scales_that_do_not_belong_to_their_matrix(tmp_path: Path, shape: tuple[
     message = f"'lstms.0.weight_input' has shape (2, 40, 360) and scales of shape {shape}; expected one for each output"
     with pytest.raises(WeightsError, match=re.escape(message)):
         folder.read(tmp_path / "model")
+
+
+def test_a_header_that_would_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes((17 << 20).to_bytes(8, "little") + b" " * 100)
+    with pytest.raises(WeightsError, match=r"damaged, or not safetensors \(a header of 17,825,792 bytes; expected at"):
+        read_tensors(path, SHAPES, "config.json")
+
+
+def test_a_shard_of_a_name_that_no_file_can_have(sharded: Path) -> None:
+    index = sharded.with_name("model.safetensors.index.json")
+    for name in ("x" * 300, "é" * 200, ""):
+        index.write_text(json.dumps({"weight_map": {"a": name}}))
+        with pytest.raises(WeightsError, match=r"'a' is in .*; expected the name of a file beside the index"):
+            read_tensors(sharded, SHAPES, "config.json")

@@ -12,7 +12,7 @@ from elmo.embed.selection import Selection
 from elmo.embed.sentences import MAX_SENTENCE_TOKENS
 from elmo.embed.store import Store, format_of
 from elmo.errors import ConfigError, DataError, ElmoError
-from elmo.files import locked, refuse_existing
+from elmo.files import locked, refuse_existing, remove_leftovers
 from elmo.messages import counted
 from elmo.packaged import DEFAULT
 from elmo.text.reader import STDIN, Lines
@@ -66,6 +66,7 @@ def embed_file(
     lines = Lines(input)
     refuse_existing(output)
     with locked(output):  # also checks that the output can be written
+        remove_leftovers(output)
         embedder = load(model, device=device, precision=precision)
         pooling = embedder.pooling(pool, layers, default="all") if pool else None
         chosen = pooling.layers if pooling else layers or "all"

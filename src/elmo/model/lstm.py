@@ -19,6 +19,7 @@ from elmo.model.kernels import LSTMLayer, triton_computes
 from elmo.model.kernels.lstm_inference import lstm_inference
 from elmo.model.kernels.lstm_training import lstm_training
 
+LARGEST_CLIP = 3e38  # a number of float32
 FORGET_BIAS = 1.0  # added at run time, never part of the bias: as the published weights were trained
 
 
@@ -45,7 +46,7 @@ class LSTMConfig:
             check_integer(f"lstm.{name}", getattr(self, name), maximum=most)
         for name in ("cell_clip", "proj_clip"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and value > 0):
+            if value is not None and not (isinstance(value, int | float) and 0 < value < LARGEST_CLIP):
                 raise ConfigError(f"lstm.{name} is {value!r}; expected a positive number, or null for no clipping")
             if value is not None:  # options.json has 3, other files 3.0: equal configs must look equal in a fingerprint
                 object.__setattr__(self, name, float(value))

@@ -45,7 +45,7 @@ def word_ids_from_bytes(
     places = np.arange(int(ends.max(initial=0)))
     inside = places < ends[:, None]
     at = np.where(inside, starts[:, None] + places, 0)
-    ids[:, 1 : len(places) + 1][inside] = text[at[inside]] + np.int16(1)
+    ids[:, 1 : len(places) + 1][inside] = text[at[inside]].astype(np.int16) + 1  # in uint8, 255 + 1 is 0
     ids[:, 0] = BEGIN_WORD_ID
     ids[np.arange(len(ids)), ends + 1] = END_WORD_ID
     return ids
