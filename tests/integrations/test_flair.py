@@ -16,7 +16,7 @@ pytest.importorskip("flair", reason="needs flair, which needs transformers below
 
 def test_the_class_in_the_documentation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from flair.data import Sentence
-    from flair.embeddings import TokenEmbeddings
+    from flair.embeddings.base import load_embeddings
 
     monkeypatch.chdir(tmp_path)
     (block,) = [each for each in section(ROOT / "docs" / "integrations.md", "flair") if each[0] == "py"]
@@ -28,7 +28,9 @@ def test_the_class_in_the_documentation(tmp_path: Path, monkeypatch: pytest.Monk
 
     expected = next(elmo.load(device="cpu").embed([["The", "bank", "of"]], layers="top"))
     embeddings = names["ElmoEmbeddings"](layers="top")
-    for each in (embeddings, TokenEmbeddings.load_embedding(embeddings.save_embeddings(use_state_dict=False))):
+    saved = embeddings.save_embeddings()
+    assert not saved["state_dict"]
+    for each in (embeddings, load_embeddings(saved)):
         sentence, other = Sentence(["The", "bank", "of"]), Sentence("A longer sentence beside it")
         each.embed([sentence, other])
         for token, vector in zip(sentence, expected, strict=True):

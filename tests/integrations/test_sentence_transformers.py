@@ -131,6 +131,16 @@ def test_it_is_saved_with_its_mix_and_read_by_elmo_load(folder: Path, tmp_path: 
     assert_close(next(elmo.load(tmp_path / "saved", device="cpu").embed([TEXTS[0]])), fresh(words(TEXTS[0])))
 
 
+def test_a_layer_that_training_has_turned_off(folder: Path, tmp_path: Path) -> None:
+    model = sentences(folder, mix="learned")
+    with torch.no_grad():
+        model[0].elmo.mixes[0].scalars.copy_(torch.tensor([0.0, 0.0, -200.0]))
+    assert model[0].elmo.mixes[0].weights[2] == 0
+    model.save(str(tmp_path / "saved"))
+    again = SentenceTransformer(str(tmp_path / "saved"), trust_remote_code=True, device="cpu")
+    assert_close(again.encode(TEXTS), embedder().encode(TEXTS, layers=[0.5, 0.5, 0]), 1e-6)
+
+
 def test_a_model_folder_as_it_is(folder: Path) -> None:
     import elmo.integrations.transformers  # noqa: F401
 

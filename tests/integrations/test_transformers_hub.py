@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import elmo
+from elmo.errors import ConfigError
 from embedders import assert_close, fresh, write_model
 
 pytest.importorskip("transformers", reason="needs transformers: pip install 'elmo-torch[transformers]'")
@@ -109,9 +110,13 @@ def test_what_is_uploaded_can_be_loaded(hub: Hub, tmp_path: Path) -> None:
 
 def test_a_card_that_is_there_stays(hub: Hub, tmp_path: Path) -> None:
     hub.files = {"README.md": b"mine"}
-    ElmoModel.from_elmo(write_model(tmp_path / "model")).push_to_hub("mine", token="secret")
+    model = ElmoModel.from_elmo(write_model(tmp_path / "model"))
+    model.push_to_hub("mine", token="secret")
     assert hub.files["README.md"] == b"mine"
     assert len(hub.files) == 4
+    with pytest.raises(ConfigError, match=r"save_pretrained\(\) does not upload; call push_to_hub\(name\)"):
+        model.save_pretrained(tmp_path / "saved", push_to_hub=True)
+    assert not (tmp_path / "saved").exists()
 
 
 def test_the_card_has_the_languages_and_the_licence_of_the_models_origin(tmp_path: Path) -> None:

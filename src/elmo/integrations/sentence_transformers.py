@@ -31,6 +31,9 @@ except ImportError:
         "ElmoSentences needs sentence-transformers: pip install 'elmo-torch[sentence-transformers]'"
     ) from None
 
+HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
+SMALLEST = 1e-30  # a learned weight in a file: one of 0 could not be learned further
+
 
 class ElmoSentences(InputModule):
     """A biLM, a mix of its layers, and pooling over tokens.
@@ -69,7 +72,7 @@ class ElmoSentences(InputModule):
         assert isinstance(mix, ScalarMix)
         return {
             "mix": mix.mix,
-            "weights": mix.weights.tolist() if mix.mix == "learned" else None,
+            "weights": mix.weights.clamp(min=SMALLEST).tolist() if mix.mix == "learned" else None,
             "gamma": mix.gamma.item(),
             "pooling": self.pooling,
             "trainable": self.elmo.trainable,
@@ -105,9 +108,6 @@ class ElmoSentences(InputModule):
         known = {name: options[name] for name in HUB_OPTIONS if name in options}
         place = cls.load_dir_path(model_name_or_path, subfolder=subfolder, **known)
         return cls(place, **cls.load_config(model_name_or_path, subfolder=subfolder, **known))
-
-
-HUB_OPTIONS = ("token", "cache_folder", "revision", "local_files_only")
 
 
 def _pooled(vectors: Tensor, mask: Tensor, pooling: str, directions: int) -> Tensor:

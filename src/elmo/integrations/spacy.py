@@ -96,15 +96,14 @@ def tok2vec(
 ) -> Model[list[Doc], list[Any]]:
     """Make a layer for the component `tok2vec`: a learned mix of a frozen biLM's layers, with spaCy's dropout."""
     source = DocEmbedder(model, device, precision, state)
+    embedder = source.embedder
     mix: Model[list[Doc], list[Any]] = Model(
-        "elmo",
-        partial(_forward, source),
-        dims={"nO": source.embedder.dim},
-        params={"scalars": np.zeros(source.embedder.n_layers, dtype=np.float32), "gamma": np.ones(1, dtype=np.float32)},
-        attrs={"fingerprint": source.fingerprint},
+        "elmo", partial(_forward, source), dims={"nO": embedder.dim}, attrs={"fingerprint": source.fingerprint}
     )
+    mix.set_param("scalars", mix.ops.alloc1f(embedder.n_layers))
+    mix.set_param("gamma", mix.ops.alloc1f(1) + 1)  # not a number: Thinc's optimizer needs an axis
     layer = chain(mix, Dropout())
-    layer.set_dim("nO", source.embedder.dim)  # spaCy asks for it before training, where a Doc has no tokens
+    layer.set_dim("nO", embedder.dim)  # spaCy asks for it before training, where a Doc has no tokens
     return layer
 
 

@@ -162,6 +162,8 @@ class ElmoPreTrainedModel(PreTrainedModel):
 
         `language` and `license` are for the card; by default they are those of the model that this one was made of.
         """
+        if options.get("push_to_hub"):
+            raise ConfigError("save_pretrained() does not upload; call push_to_hub(name), which also writes the card")
         super().save_pretrained(save_directory, *arguments, **options)
         ElmoTokenizer(self.config.char_cnn["max_characters_per_token"]).save_pretrained(save_directory)
         card = Path(save_directory) / "README.md"
