@@ -9,6 +9,7 @@ from elmo.embed.arrays import embed_sentences
 from elmo.embed.embedder import load
 from elmo.embed.lines import tokens_of_lines
 from elmo.embed.selection import Selection
+from elmo.embed.sentence_vectors import refuse_unknown
 from elmo.embed.sentences import MAX_SENTENCE_TOKENS
 from elmo.embed.store import Store, format_of
 from elmo.errors import ConfigError, DataError, ElmoError
@@ -63,6 +64,8 @@ def embed_file(
         raise ConfigError("embed cannot write arrays to standard output; give the name of a file, e.g. vectors.hdf5")
     output = Path(output).expanduser()
     form = format_of(output, format)
+    if pool:
+        refuse_unknown(pool)  # before anything is read
     lines = Lines(input)
     refuse_existing(output)
     with locked(output):  # also checks that the output can be written

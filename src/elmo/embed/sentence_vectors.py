@@ -18,14 +18,19 @@ class SentencePooling:
     pool: Callable[[Array, Sequence[str]], Array]  # the array and the tokens of a sentence ─▶ its vector
 
 
+def refuse_unknown(name: str) -> None:
+    """Refuse a name that is not a pooling."""
+    if name not in POOLINGS and name != SIF:
+        raise ConfigError(f"pooling is {name!r}; expected one of {', '.join([*POOLINGS, SIF])}")
+
+
 def sentence_pooling(
     name: str, layers: LayersArgument | None, config: BiLMConfig, statistics: Sif | None, default: LayersArgument
 ) -> SentencePooling:
     """Find a pooling by its name; `layers` None are those of the statistics, or else the default."""
+    refuse_unknown(name)
     if name == SIF:
         return _sif(layers, statistics)
-    if name not in POOLINGS:
-        raise ConfigError(f"pooling is {name!r}; expected one of {', '.join([*POOLINGS, SIF])}")
     pool = pooling(name, config.directions)
     return SentencePooling(default if layers is None else layers, lambda array, _: pool(array))
 
