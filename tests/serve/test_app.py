@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from elmo.embed.embedder import Embedder
 from elmo.embed.pooling import pooling
 from elmo.serve.app import create_app
-from elmo.serve.settings import Limits
+from elmo.serve.limits import Limits
 from embedders import assert_close, assert_same_bits, embedder
 from serve.small_tasks import untrained
 from serving import client, language_model

@@ -15,7 +15,7 @@ from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
 from elmo.serve.app import create_app
-from elmo.serve.settings import Limits
+from elmo.serve.limits import Limits
 from serve.small_tasks import untrained
 from serving import language_model
 

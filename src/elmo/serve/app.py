@@ -18,9 +18,9 @@ from elmo.errors import ElmoError
 from elmo.serve import schemas
 from elmo.serve.errors import RefusedError, error_response, json_response, validation_message
 from elmo.serve.gate import Gate
+from elmo.serve.limits import Limits
 from elmo.serve.metrics import Metrics
 from elmo.serve.service import Service
-from elmo.serve.settings import Limits
 from elmo.tasks.predict import Predictor
 
 PAGE = Path(__file__).parent / "page"
