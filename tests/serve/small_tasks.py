@@ -18,6 +18,7 @@ from elmo.tasks.inputs import Inputs
 from elmo.tasks.learner import Learner
 from elmo.tasks.ner.data import Span
 from elmo.tasks.ner.model import TASK as NER
+from elmo.tasks.predict import Predictor
 from elmo.tasks.squad.data import Gold, Questions
 from elmo.tasks.squad.model import TASK as SQUAD
 from elmo.tasks.squad.paragraph import Paragraph
@@ -27,7 +28,7 @@ from elmo.tasks.srl.model import TASK as SRL
 from elmo.tasks.task import Task
 from elmo.tasks.train_config import TrainConfig
 from elmo.weights.installed import TASKS
-from embedders import write_model
+from embedders import embedder, write_model
 from tasks import small_coref
 
 CHAINS = small_coref.EIGHT[0]
@@ -58,6 +59,15 @@ ROLES = [
 
 # The beginning of the page's own example.
 PARAGRAPH = "The old mill, built in 1712, stands on the river."
+
+
+def untrained() -> Predictor:
+    """A tagger as it begins: its answers make no sense, but they are answers."""
+    torch.manual_seed(2)
+    config = _config(NER, *SMALL, CHARACTERS)
+    labels = NER.labels(ENTITIES)
+    model = NER.model(config, Inputs(config.inputs, [], None, FrozenLayers(embedder())), labels)
+    return Predictor(TrainedTask(NER, config, labels, [], model))
 
 
 def install_names(site: Path, models: Path) -> None:

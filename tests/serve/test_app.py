@@ -15,12 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from elmo.embed.embedder import Embedder
 from elmo.embed.pooling import pooling
 from elmo.serve.app import create_app
-from elmo.serve.settings import Limits
-from elmo.tasks.predict import Predictor, load_task
-from elmo.tasks.train import TaskTraining
+from elmo.serve.limits import Limits
 from embedders import assert_close, assert_same_bits, embedder
+from serve.small_tasks import untrained
 from serving import client, language_model
-from tasks.small_ner import TASK, recipe, splits, write_elmo
 
 SENTENCES: list[Any] = ["The cat sat on the mat.", ["naïve", "日本語"], "", "a dog ran"]
 SPLIT = [["The", "cat", "sat", "on", "the", "mat", "."], ["naïve", "日本語"], [], ["a", "dog", "ran"]]
@@ -145,15 +143,8 @@ def test_nearest_uses_by_brute_force(app: Any, model: Embedder) -> None:
     assert [one["similarity"] for one in found] == pytest.approx([cosine for cosine, *_ in best], abs=1e-5)
 
 
-@pytest.fixture(scope="module")
-def tagger(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
-    folder = tmp_path_factory.mktemp("tagger")
-    config = recipe(f"inputs.elmo.model={write_elmo(folder / 'elmo')}", "train.epochs=2")
-    assert TaskTraining(TASK, config, splits(), folder / "run", cache=folder / "cache").train()
-    return load_task(folder / "run" / "model", "cpu")
-
-
-def test_predictions_are_those_of_the_task(model: Embedder, tagger: Predictor) -> None:
+def test_predictions_are_those_of_the_task(model: Embedder) -> None:
+    tagger = untrained()
     app = create_app(model, {"names": tagger})
     items = ["Anna left for Oslo.", ["Bela", "saw", "Paris"], {"tokens": ["Dora"]}]
     assert ask(app, "/predict/names", {"items": items}) == {"task": "names", "answers": tagger.predict(items)}
@@ -268,7 +259,7 @@ def test_a_full_queue_and_a_late_answer(model: Embedder, monkeypatch: pytest.Mon
         return float(gate.registry.get_sample_value("elmo_waiting_requests"))
 
     refused, late, later, answer = asyncio.run(three())
-    assert refused["error"]["message"] == "1 requests are waiting, as many as may; try again"
+    assert refused["error"]["message"] == "1 request waiting, as many as allowed; try again"
     assert late["error"]["message"] == later["error"]["message"] == "no answer within 0.3 s; try again"
     assert len(answer["data"]) == 1
 

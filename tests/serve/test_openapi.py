@@ -15,7 +15,8 @@ from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
 from elmo.serve.app import create_app
-from elmo.serve.settings import Limits
+from elmo.serve.limits import Limits
+from serve.small_tasks import untrained
 from serving import language_model
 
 EXAMPLES = 12
@@ -26,13 +27,13 @@ MODES = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE]
 def operations() -> dict[str, Any]:
     """The paths of a server, by their label."""
     # 422 also answers what a JSON schema cannot say: more tokens than allowed, a word that is not there.
-    accepted, refused = ["2xx", "404", "422"], ["400", "413", "422"]
+    accepted, refused = ["2xx", "404", "422"], ["400", "404", "413", "422"]
     checks = {
         "positive_data_acceptance": {"expected-statuses": accepted},
         "negative_data_rejection": {"expected-statuses": refused},
     }
     config = SchemathesisConfig.from_dict({"checks": checks})
-    app = create_app(language_model(), limits=Limits(tokens=2000))
+    app = create_app(language_model(), {"names": untrained()}, limits=Limits(tokens=2000))
     schema = schemathesis.openapi.from_asgi("/openapi.json", app, config=config)
     return {found.ok().label: found.ok() for found in schema.get_all_operations()}
 
@@ -56,7 +57,8 @@ def check(label: str, mode: GenerationMode, examples: int) -> int:
     return sent
 
 
-LABELS = ["POST /embed", "POST /v1/embeddings", "POST /score", "POST /substitutes", "POST /uses"]
+PATHS = ["/embed", "/v1/embeddings", "/score", "/substitutes", "/uses", "/predict/{task}"]
+LABELS = [f"POST {path}" for path in PATHS]
 
 
 def test_every_path_is_there() -> None:

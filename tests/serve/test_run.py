@@ -2,9 +2,8 @@
 
 import asyncio
 import re
-import signal
 import socket
-import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +18,11 @@ from distributions import new_site
 from elmo.embed.embedder import Embedder
 from elmo.errors import ConfigError, ElmoError, WeightsError
 from elmo.serve.app import create_app
+from elmo.serve.limits import Limits
 from elmo.serve.run import app_of, in_background, load_tasks, serve
-from elmo.serve.settings import Limits
-from embedders import assert_refused, assert_same_bits, command, elmo, embedder, environment, write_model
+from embedders import assert_same_bits, write_model
 from serve.small_tasks import ENTITIES, install_names
-from serving import language_model, stopping_when_started
+from serving import language_model
 
 
 @pytest.fixture(scope="module")
@@ -145,40 +144,7 @@ def test_a_port_that_is_taken_is_refused_before_the_model_is_read() -> None:
         serve("no-such-model", port=99_999)
 
 
-def test_the_command_serves_until_a_signal(tmp_path: Path) -> None:
-    """In a process of its own, with a key in the environment; SIGTERM ends it with code 0."""
-    embedder().save(tmp_path / "model")
-    started = subprocess.Popen(
-        command("serve", "--model", tmp_path / "model", "--port", 0),
-        env=environment(ELMO_SERVE_KEY="s3cret"),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert started.stderr is not None
-    try:
-        line = started.stderr.readline()
-        found = re.fullmatch(r"Serving \S+ at (http://127\.0\.0\.1:\d+)\. Ctrl-C stops it\.\n", line)
-        assert found is not None, line
-        headers = {"Authorization": "Bearer s3cret"}
-        body = {"sentences": ["It works."]}
-        assert httpx.post(f"{found[1]}/embed", json=body, headers=headers, timeout=20).status_code == 200
-        assert httpx.post(f"{found[1]}/embed", json=body).status_code == 401
-        started.send_signal(signal.SIGTERM)
-        assert started.wait(20) == 0
-        assert started.stderr.read() == "elmo: stopped\n"
-    finally:
-        started.kill()
-        started.wait()
-
-
-def test_a_server_for_others_without_a_key_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ELMO_SERVE_KEY", raising=False)
-    with stopping_when_started():
-        ended = elmo("serve", "--model", write_model(tmp_path / "model"), "--host", "0.0.0.0", "--port", 0)
-    assert ended.code == 0
-    assert "Anybody who reaches 0.0.0.0 can use it: set ELMO_SERVE_KEY to require a key." in ended.err
-
-
-def test_wrong_arguments_are_one_line(tmp_path: Path) -> None:
-    assert_refused(elmo("serve", "--max-seconds", "-1"), "seconds is -1.0; expected a positive number")
-    assert_refused(elmo("serve", "--model", tmp_path / "no", "--port", 0), "no such")
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(ElmoError, match=r"the server needs uvicorn: pip install 'elmo-torch\[serve\]'"):
+        serve()

@@ -68,13 +68,14 @@ def test_a_job_that_fails_spoils_no_other() -> None:
 def test_too_many_waiting_jobs_are_refused_and_given_up_ones_not_computed() -> None:
     blocked = Blocked(max_waiting=2)
     given_up, kept = (blocked.worker.submit(blocked.job("a", [number])) for number in (1, 2))
-    with pytest.raises(RefusedError, match="2 requests are waiting, as many as may") as refused:
+    with pytest.raises(RefusedError, match="2 requests waiting, as many as allowed; try again") as refused:
         blocked.worker.submit(blocked.job("a", [3]))
     assert refused.value.status == 429
     assert given_up.cancel()
+    instead = blocked.worker.submit(blocked.job("a", [4]))  # there is room again
     blocked.release.set()
-    assert kept.result(10) == [4]
-    assert blocked.calls == [[2]]
+    assert (kept.result(10), instead.result(10)) == ([4], [8])
+    assert blocked.calls == [[2, 4]]
     blocked.worker.close()
 
 

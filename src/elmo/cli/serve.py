@@ -46,8 +46,8 @@ def serve(
       $ elmo serve
       $ elmo serve --model model --port 8080 --task tagger
     """
+    from elmo.serve.limits import Limits
     from elmo.serve.run import serve as run
-    from elmo.serve.settings import Limits
 
     use_threads(threads)
     limits = Limits(max_body, max_tokens, max_waiting, max_seconds, batch_tokens)

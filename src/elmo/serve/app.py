@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import fastapi
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, Response
@@ -17,9 +18,9 @@ from elmo.errors import ElmoError
 from elmo.serve import schemas
 from elmo.serve.errors import RefusedError, error_response, json_response, validation_message
 from elmo.serve.gate import Gate
+from elmo.serve.limits import Limits
 from elmo.serve.metrics import Metrics
 from elmo.serve.service import Service
-from elmo.serve.settings import Limits
 from elmo.tasks.predict import Predictor
 
 PAGE = Path(__file__).parent / "page"
@@ -154,8 +155,10 @@ def _add_computations(app: FastAPI, service: Service, keyed: bool) -> None:
 
     if service.tasks:
 
+        named = fastapi.Path(description="A trained task.", json_schema_extra={"enum": list(service.tasks)})
+
         @post("/predict/{task}", schemas.PredictAnswer, 404)
-        async def predict(task: str, request: schemas.PredictRequest) -> Any:
+        async def predict(task: Annotated[str, named], request: schemas.PredictRequest) -> Any:
             """Return the answers of a trained task."""
             return json_response(await service.predict(task, request))
 

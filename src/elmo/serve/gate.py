@@ -11,8 +11,8 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmo.serve.errors import RefusedError
+from elmo.serve.limits import Limits
 from elmo.serve.metrics import Metrics
-from elmo.serve.settings import Limits
 
 OPEN = ("/", "/health", "/page")  # need no key: they tell nothing that is secret
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from elmo.embed.embedder import load
 from elmo.errors import ConfigError, ElmoError
 from elmo.packaged import DEFAULT
-from elmo.serve.settings import Limits
+from elmo.serve.limits import Limits
 from elmo.tasks.predict import Predictor, load_task
 from elmo.weights import installed
 

@@ -21,6 +21,7 @@ from elmo.embed.sentences import tokenize_sentences
 from elmo.errors import ElmoError
 from elmo.messages import counted
 from elmo.serve.errors import RefusedError
+from elmo.serve.limits import Limits
 from elmo.serve.schemas import (
     EmbedRequest,
     OpenAIRequest,
@@ -29,7 +30,6 @@ from elmo.serve.schemas import (
     SubstitutesRequest,
     UsesRequest,
 )
-from elmo.serve.settings import Limits
 from elmo.serve.uses import Use, Uses
 from elmo.serve.worker import Job, Worker
 from elmo.tasks.predict import Predictor

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from elmo.messages import counted
 from elmo.serve.errors import RefusedError
 
 Compute = Callable[[list[Any]], Sequence[Any]]  # items ─▶ a result for each
@@ -49,10 +50,11 @@ class Worker:
         with self._changed:
             if self._closed:
                 raise RefusedError(503, "the server is stopping")
+            if len(self._waiting) >= self.max_waiting:  # those that were given up do not count
+                self._waiting = deque(job for job in self._waiting if not job.results.cancelled())
             if len(self._waiting) >= self.max_waiting:
-                raise RefusedError(
-                    429, f"{len(self._waiting)} requests are waiting, as many as may; try again", {"Retry-After": "1"}
-                )
+                number = counted(len(self._waiting), "request")
+                raise RefusedError(429, f"{number} waiting, as many as allowed; try again", {"Retry-After": "1"})
             self._waiting.append(job)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="elmo-worker", daemon=True)
