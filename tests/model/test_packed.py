@@ -13,7 +13,15 @@ from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNN, CharCNNConfig
 from elmo.model.kernels.char_cnn_cpu import PackedCharCNN
-from elmo.model.kernels.products import Int8Product, PackedProduct, RoundedProduct, can_pack, can_pack_int8
+from elmo.model.kernels.products import (
+    Int8Product,
+    PackedProduct,
+    RoundedProduct,
+    can_pack,
+    can_pack_int8,
+    rounded_down,
+    rounded_up,
+)
 from elmo.model.lstm import LSTMConfig, State
 from elmo.model.packed import PackedBiLM, packed
 from elmo.model.packing import Packing
@@ -32,7 +40,7 @@ KINDS = [pytest.param(Int8Product, marks=needs_int8), RoundedProduct]
 def test_products_are_right_and_a_row_does_not_depend_on_the_others(inner: int, columns: int) -> None:
     torch.manual_seed(0)
     x, matrix, other = torch.randn(70, inner), torch.randn(inner, columns), torch.randn(70, columns)
-    product = PackedProduct(lambda: matrix)
+    product = PackedProduct(matrix)
     exact = x.double() @ matrix.double()
     assert_close(product(x).numpy(), exact.numpy(), 1e-4)
     assert_close(product(x, other[0]).numpy(), (exact + other[0]).numpy(), 1e-4)
@@ -133,6 +141,64 @@ def test_the_reference_can_be_switched_on_at_any_time(tmp_path: Path) -> None:
     assert_close(second, layers.without_boundaries().activations[:, 0].numpy())
 
 
+@needs_packing
+@pytest.mark.parametrize(("inner", "columns"), [(3, 5), (128, 512), (300, 40)])
+def test_a_packed_matrix_is_given_back_to_the_bit(inner: int, columns: int) -> None:
+    torch.manual_seed(0)
+    matrix = torch.randn(inner, columns)
+    assert torch.equal(PackedProduct(matrix).matrix(), matrix)
+    assert torch.equal(PackedProduct(matrix[:, 1::2]).matrix(), matrix[:, 1::2])
+
+
+def test_numbers_of_rows_are_few() -> None:
+    computed = {rows: rounded_up(rows) for rows in range(1, 400)}
+    assert all(rows <= more and rounded_down(more) == more for rows, more in computed.items())
+    assert all(more == rows or more < 2 * rows for rows, more in computed.items())
+    assert all(rounded_up(rounded_down(rows)) == rounded_down(rows) <= rows for rows in computed)
+    assert len(set(computed.values())) < 20
+
+
+@needs_packing
+@pytest.mark.parametrize("joined", [True, False])
+def test_matrices_are_released_and_given_back(joined: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lstm_cpu, "JOINED_BYTES", 1 << 30 if joined else 0)
+    torch.manual_seed(0)
+    bilm = BiLM(BiLMConfig(LSTMConfig(24, 10), CharCNNConfig(filters=((1, 4), (2, 6)), n_highway=2)))
+    bilm.requires_grad_(False)
+    before = {name: values.clone() for name, values in bilm.state_dict().items()}
+    packing, tokens, state = Packing.of([4, 2, 7]), torch.randn(13, 10), bilm.zero_state(3)
+    wanted, _ = PackedBiLM(bilm).contextualize(tokens, packing, state)
+    released = PackedBiLM(bilm, release=True)
+    empty = {name for name, parameter in bilm.named_parameters() if not parameter.numel()}
+    kept = {"weight_hidden"} if joined else set()
+    matrices = {"weight_input", "weight_hidden", "weight_projection"} - kept
+    highways = {f"token_encoder.highways.{k}.weight" for k in (0, 1)}
+    assert empty == {f"lstms.{k}.{name}" for k in (0, 1) for name in matrices} | highways
+    layers, _ = released.contextualize(tokens, packing, state)
+    assert all(map(torch.equal, layers, wanted))
+    for _ in range(2):
+        released.give_back()
+        assert all(torch.equal(values, before[name]) for name, values in bilm.state_dict().items())
+        assert not any(parameter.is_inference() for parameter in bilm.parameters())
+        released.release()
+    assert not bilm.weight.numel()
+
+
+@needs_packing
+def test_matrices_are_given_back_if_packing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    bilm = BiLM(BiLMConfig(LSTMConfig(24, 10), CharCNNConfig(filters=((1, 4),), n_highway=1))).requires_grad_(False)
+    before = {name: values.clone() for name, values in bilm.state_dict().items()}
+
+    def fail(*_: object) -> None:
+        assert not bilm.weight.numel()
+        raise MemoryError
+
+    monkeypatch.setattr("elmo.model.packed.PackedCharCNN", fail)
+    with pytest.raises(MemoryError):
+        PackedBiLM(bilm, release=True)
+    assert all(torch.equal(values, before[name]) for name, values in bilm.state_dict().items())
+
+
 # int8
 
 
@@ -150,7 +216,7 @@ def test_an_int8_product_is_the_one_of_integers(kind: type[Int8Product], inner: 
 
     (rows, row_scale), (values, scale) = integers(x, 1), integers(matrix, 0)
     wanted = (rows @ values) * row_scale * scale
-    product = kind(lambda: torch.from_numpy(matrix))
+    product = kind(torch.from_numpy(matrix))
     given, more = torch.from_numpy(x), torch.from_numpy(other)
     assert_close(product(given).numpy(), wanted, 1e-4)
     assert_close(product(given, more[0]).numpy(), wanted + other[0], 1e-4)
@@ -161,7 +227,7 @@ def test_an_int8_product_is_the_one_of_integers(kind: type[Int8Product], inner: 
 def test_a_row_of_an_int8_product_does_not_depend_on_the_others() -> None:
     torch.manual_seed(0)
     x, matrix, other = torch.randn(70, 300), torch.randn(300, 96), torch.randn(70, 96)
-    product = Int8Product(lambda: matrix)
+    product = Int8Product(matrix)
     for rows in (1, 2, 5, 16, 33, 64):
         assert torch.equal(product.plus(x[:rows], other[:rows]), product.plus(x, other)[:rows])
 
@@ -171,8 +237,8 @@ def test_the_int8_values_of_a_folder_are_found_again(kind: type[Int8Product]) ->
     torch.manual_seed(0)
     matrix = torch.randn(40, 30)
     stored = dequantize(*quantize(matrix, 0))
-    assert_close(kind(lambda: stored)(torch.eye(40)).numpy(), stored.numpy(), 1e-6)
-    assert_close(kind(lambda: matrix)(torch.eye(40)).numpy(), stored.numpy(), 1e-6)
+    assert_close(kind(stored)(torch.eye(40)).numpy(), stored.numpy(), 1e-6)
+    assert_close(kind(matrix)(torch.eye(40)).numpy(), stored.numpy(), 1e-6)
 
 
 @pytest.mark.parametrize("exact", [pytest.param(True, marks=needs_int8), False])

@@ -29,7 +29,7 @@ PrecisionOption = Annotated[
 ]
 BatchTokensOption = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Tokens per batch.  [default: 4096 on a CPU, 65536 on a GPU]", min=1),
+    typer.Option(metavar="N", help="Tokens per batch.  [default: 2048 on a CPU, 65536 on a GPU]", min=1),
 ]
 MaxTokensOption = Annotated[
     int, typer.Option("--max-sentence-tokens", metavar="N", help="Refuse a line with more tokens.", min=1)

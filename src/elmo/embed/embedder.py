@@ -59,7 +59,9 @@ def load(
     read = source.read(
         model, options=options, vocabulary=vocabulary, token_embeddings=token_embeddings, softmax=softmax
     )
-    return Embedder(read, device=where, precision=precision, cache_bytes=cache_bytes, name=str(model))
+    embedder = Embedder(read, device=where, precision=precision, cache_bytes=cache_bytes, name=str(model))
+    embedder.runner.sole_owner = True  # nobody else has read these files
+    return embedder
 
 
 class Embedder:
@@ -93,6 +95,7 @@ class Embedder:
         self.vocabulary = model.vocabulary
         self.sif = model.sif  # the statistics of `pooling="sif"`
         self._lexicon = model.lexicon
+        self._n_parameters = model.bilm.n_parameters()
         self._cache_bytes = cache_bytes
         self._encoder = WordEncoder(model.bilm, model.vocabulary, model.lexicon)
         # Public, for code that needs more than `embed` gives, such as `embed_file`.
@@ -102,9 +105,10 @@ class Embedder:
 
     def __repr__(self) -> str:
         name = "" if self.name is None else f"{self.name!r}, "
-        dtype = "int8" if self.precision == "int8" else str(self.bilm.weight.dtype).removeprefix("torch.")
+        weight = self.runner.module.weight
+        dtype = "int8" if self.precision == "int8" else str(weight.dtype).removeprefix("torch.")
         return (
-            f"Embedder({name}{self.n_layers} layers of {self.dim}, {self.bilm.n_parameters():,} parameters, "
+            f"Embedder({name}{self.n_layers} layers of {self.dim}, {self._n_parameters:,} parameters, "
             f"{dtype} on {self.device})"
         )
 
@@ -128,7 +132,7 @@ class Embedder:
 
     @property
     def bilm(self) -> BiLM:
-        """The biLM, a PyTorch module."""
+        """The biLM, a PyTorch module. Until it is first read, a loaded model has one copy of its weights, packed."""
         return self.runner.bilm
 
     @property
@@ -298,7 +302,9 @@ class Embedder:
         With `precision="int8"` it is another one, because the vectors are.
         """
         # Sums of the values' bits, as integers: the same in any order, on any device.
-        sums = [int(parameter.float().view(torch.int32).sum()) for parameter in self.bilm.parameters()]
+        sums = self.runner.read_weights(
+            lambda bilm: [int(parameter.float().view(torch.int32).sum()) for parameter in bilm.parameters()]
+        )
         what = (self.config, sums, "int8") if self.precision == "int8" else (self.config, sums)
         return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 

@@ -94,7 +94,7 @@ class LanguageModel:
     """Predicts words with a biLM's softmax and its vocabulary. The runner computes the layers."""
 
     def __init__(self, runner: Runner, vocabulary: Vocabulary | None) -> None:
-        bilm = runner.bilm
+        bilm = runner.module
         if bilm.softmax is None:
             raise WeightsError(
                 "the model has no softmax, so it predicts no words; load(…, softmax=True) reads the one in a model "

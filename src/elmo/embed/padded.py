@@ -22,7 +22,7 @@ def padded_layers(
         raise ConfigError(f"state is {state!r}; expected one of {', '.join(STATES)}")
     budget = runner.batch_tokens(batch_tokens)
     tokens = list(sentences)
-    bilm = runner.bilm
+    bilm = runner.module
     lengths = [len(sentence) + 2 * boundaries for sentence in tokens]
     steps = torch.arange(max(lengths, default=0), device=runner.device)
     mask = steps < torch.tensor(lengths, device=runner.device, dtype=torch.long)[:, None]

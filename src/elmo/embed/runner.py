@@ -6,7 +6,7 @@ states, which are computed once for each set of weights and never changed. The c
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from threading import Lock
@@ -22,6 +22,7 @@ from elmo.embed.words import WordCache, WordEncoder, with_boundaries
 from elmo.errors import ConfigError, ElmoError
 from elmo.model.bilm import BiLM
 from elmo.model.device import without_autocast
+from elmo.model.kernels.products import rounded_down
 from elmo.model.lstm import State
 from elmo.model.packed import PackedBiLM, packed
 from elmo.model.packing import Packing
@@ -36,9 +37,11 @@ Result = TypeVar("Result")
 # A batch of sentences, its layers, (N, 2D) each, packed ─▶ a result for each sentence
 Finish = Callable[[list[list[str]], list[Tensor], Packing], list[Result]]
 
-BATCH_TOKENS = {"cpu": 4096, "cuda": 65536}  # tokens per batch
+BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}  # tokens per batch
 WINDOW_BATCHES = 4  # batches in a window, which is sorted by length
-PIECE_TOKENS = 2048  # with packed weights, a batch of more tokens is divided: its pieces stay in the processor's cache
+# With packed weights, a batch is divided into pieces of at most so many tokens, and values of a layer: they stay in the
+# processor's cache.
+PIECE_TOKENS, PIECE_VALUES = 2048, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,19 @@ class _Computed:
     """What is computed once from a set of weights: packed weights; initial states, (L, 2, 1, ·), by their name."""
 
     weights: Snapshot
-    packed: PackedBiLM | None  # None: the biLM's own operations compute
+    packed: PackedBiLM | None = None  # None: the biLM's own operations compute
+    in_use: bool = False  # weights are packed when they are first used
     stored: State | None = None  # the warm state in the files of these weights
     before: dict[str, State] = field(default_factory=dict)  # before a boundary
     after: dict[str, State] = field(default_factory=dict)  # after a boundary, before the first token
 
 
 class Runner:
-    """Runs sentences through a biLM, batch by batch. `stored` is the warm state in the model's files, if any."""
+    """Runs sentences through a biLM, batch by batch. `stored` is the warm state in the model's files, if any.
+
+    `module` is the biLM for what is not a weight: its config, device, dtype and softmax. While nobody else can have a
+    reference to it (`sole_owner`), matrices that are packed are released. Whoever reads `bilm` gets them back.
+    """
 
     def __init__(
         self,
@@ -62,8 +70,10 @@ class Runner:
         cache_bytes: int,
         stored: State | None = None,
         int8: bool = False,
+        sole_owner: bool = False,
     ) -> None:
-        self.bilm = bilm
+        self.module = bilm
+        self.sole_owner = sole_owner
         self.int8 = int8
         self._encoder = encoder
         # A word table needs no cache.
@@ -72,12 +82,20 @@ class Runner:
         self.carried: State | None = None
         self._carrying = Lock()
         self._changing = Lock()
-        self._computed = self._compute(stored)
+        self._computed = _Computed(self._snapshot(), stored=stored, before={} if stored is None else {"warm": stored})
+
+    @property
+    def bilm(self) -> BiLM:
+        """The biLM with all its weights, which are no longer released from now on."""
+        with self._changing:
+            self.sole_owner = False
+            self._give_back()
+        return self.module
 
     @property
     def device(self) -> torch.device:
         """Device of the weights."""
-        return self.bilm.weight.device
+        return self.module.weight.device
 
     def batch_tokens(self, asked: int | None) -> int:
         """Return the number of tokens per batch: as asked, or the device's default."""
@@ -115,7 +133,19 @@ class Runner:
 
     def stored_state(self) -> State | None:
         """Return the warm state in the model's files, if there is one and the weights are still those of the files."""
-        return self._current().stored
+        return self._current(use=False).stored
+
+    def read_weights(self, read: Callable[[BiLM], Result]) -> Result:
+        """Return `read(biLM)`, which reads weights and keeps no reference to them."""
+        with self._changing:
+            packs = self._give_back()
+            try:
+                return read(self.module)
+            finally:
+                if packs is not None:
+                    self._computed.weights.drop()
+                    packs.release()
+                    self._computed = replace(self._computed, weights=self._snapshot())
 
     def independent(
         self,
@@ -136,7 +166,7 @@ class Runner:
             skipped = min(skip, len(window))
             skip -= skipped
             first = start()
-            pieces = batches.by_length([len(sentence) for sentence in window], self._piece_tokens(batch_tokens))
+            pieces = self._pieces([len(sentence) for sentence in window], batch_tokens)
             self._encode_new_words(window)  # also of a window that is skipped: the cache must have seen them
             if skipped == len(window):
                 continue
@@ -179,7 +209,7 @@ class Runner:
     def run(self, batch: list[list[str]], start: State, finish: Finish[Result]) -> tuple[list[Result], State]:
         """Compute a batch, in halves if memory runs out; return the results of `finish`, and the final state."""
         try:
-            with torch.inference_mode(), without_autocast(self.bilm.weight):
+            with torch.inference_mode(), without_autocast(self.module.weight):
                 packing = Packing.of([len(sentence) for sentence in batch])
                 layers, state = self._contextualize(self._vectors(batch, packing), packing, start)
                 return finish(batch, layers, packing), state
@@ -201,38 +231,68 @@ class Runner:
 
     def _carried_by(self, size: int) -> State:
         """Return the carried state with at least `size` rows; new rows are zeros."""
-        zeros = self.bilm.zero_state(size)
+        zeros = self.module.zero_state(size)
         if self.carried is None:
             return zeros
         pairs = list(zip(self.carried, zeros, strict=True))
         return State(*(torch.cat([part.to(zero), zero[:, :, part.shape[2] :]], dim=2) for part, zero in pairs))
 
-    def _current(self) -> _Computed:
+    def _current(self, use: bool = True) -> _Computed:
         """Return what is computed from the present weights; drop everything computed from others."""
         computed = self._computed
-        if computed.weights.holds():
+        if computed.weights.holds() and (computed.in_use or not use):
             return computed
         with self._changing:
-            if self._computed is computed:
-                new = self._compute(None)
+            if self._computed is not computed:
+                return self._computed
+            if not computed.weights.holds():
+                self._computed.weights.drop()
                 self.words.clear()  # first: a thread that sees the new states must not find old vectors
-                self._computed = new
+                computed = _Computed(self._snapshot())
+            if use:
+                self._use(computed)
+            else:
+                self._computed = computed
             return self._computed
 
-    def _compute(self, stored: State | None) -> _Computed:
-        """Take a snapshot of the weights that vectors and states depend on, all but the softmax's, and pack them."""
-        weights = Snapshot([self.bilm.token_encoder, self.bilm.lstms])
-        return _Computed(weights, packed(self.bilm, self.int8), stored, {} if stored is None else {"warm": stored})
+    def _use(self, computed: _Computed) -> None:
+        """Pack the weights, which have not changed since `computed`, and release what is packed."""
+        computed.weights.drop()  # a snapshot keeps the memory of what it has read
+        packs = None
+        try:
+            packs = packed(self.module, self.int8, self.sole_owner)
+            self._computed = replace(computed, weights=self._snapshot(), packed=packs, in_use=True)
+        except BaseException:
+            if packs is not None:
+                packs.give_back()
+            self._computed = replace(computed, weights=self._snapshot())
+            raise
+
+    def _give_back(self) -> PackedBiLM | None:
+        """Give the biLM back the weights that were released, and return what has them packed."""
+        packs = self._computed.packed
+        if packs is None or not packs.released:
+            return None
+        packs.give_back()
+        self._computed = replace(self._computed, weights=self._snapshot())
+        return packs
+
+    def _snapshot(self) -> Snapshot:
+        """Take a snapshot of the weights that vectors and states depend on: all but the softmax's."""
+        return Snapshot([self.module.token_encoder, self.module.lstms])
 
     def _packed(self) -> PackedBiLM | None:
-        return None if self.bilm.reference else self._computed.packed
+        return None if self.module.reference else self._computed.packed
 
-    def _piece_tokens(self, batch_tokens: int) -> int:
-        """Return the number of tokens that are computed together."""
-        return batch_tokens if self._packed() is None else min(batch_tokens, PIECE_TOKENS)
+    def _pieces(self, lengths: list[int], batch_tokens: int) -> list[list[int]]:
+        """Divide a window of sentences into those that are computed together."""
+        if self._packed() is None:
+            return batches.by_length(lengths, batch_tokens)
+        tokens = min(batch_tokens, PIECE_TOKENS, max(PIECE_VALUES // self.module.config.output_dim, 1))
+        return batches.by_length(lengths, tokens, rounded_down)
 
     def _contextualize(self, tokens: Tensor, packing: Packing, start: State) -> tuple[list[Tensor], State]:
-        return (self._packed() or self.bilm).contextualize(tokens, packing, start)
+        return (self._packed() or self.module).contextualize(tokens, packing, start)
 
     def _encode(self, words: Sequence[str]) -> Tensor:
         packed = self._packed()
@@ -240,7 +300,7 @@ class Runner:
 
     @torch.inference_mode()
     def _before(self, computed: _Computed, state: str) -> State:
-        zeros = self.bilm.zero_state(1)
+        zeros = self.module.zero_state(1)
         if state == "fresh":
             return zeros
         if state not in computed.before:
@@ -253,7 +313,7 @@ class Runner:
         both = State(*(part.expand(-1, -1, 2, -1) for part in start))
         vectors = self._vectors([[BEGIN_SENTENCE], [END_SENTENCE]])
         _, after = self._contextualize(vectors, Packing.of([1, 1]), both)
-        directions = range(self.bilm.config.directions)  # direction k reads boundary k first
+        directions = range(self.module.config.directions)  # direction k reads boundary k first
         return State(*(torch.stack([part[:, k, k : k + 1] for k in directions], dim=1) for part in after))
 
     def _encode_new_words(self, sentences: list[list[str]]) -> None:

@@ -80,7 +80,7 @@ def score_file(
     row = _table_row if summary else _json
     with text_output(output) as file:
         embedder = load(model, device=device, precision=precision, softmax=True)
-        if embedder.bilm.softmax is None:
+        if embedder.runner.module.softmax is None:
             raise no_softmax(model)
         positions: deque[int] = deque()
 

@@ -47,6 +47,10 @@ class Snapshot:
             and self._read() == self._values
         )
 
+    def drop(self) -> None:
+        """Let go of the parameters' memory. From now on it does not hold."""
+        self._parameters, self._with_version, self._on_cpu, self._elsewhere = [], [], [], []
+
     def _tensors(self) -> list[Tensor]:
         tensors: list[Tensor] = []
         waiting = list(self._modules)

@@ -2,13 +2,19 @@
 
 It computes what `BiLM` computes, from the weights as they are when it is made: whoever has one makes another after the
 weights have changed (`embed/runner.py`).
+
+A packed float32 matrix has all values of the matrix itself. So the biLM's own can be released, which halves the memory,
+and given back, equal to the bit. While it is released, a parameter has no values; it keeps its device and its dtype.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmo.model.bilm import BiLM
-from elmo.model.char_cnn import CharCNN
+from elmo.model.char_cnn import CharCNN, Highway
 from elmo.model.kernels.char_cnn_cpu import PackedCharCNN
 from elmo.model.kernels.lstm_cpu import PackedLSTM
 from elmo.model.kernels.products import Int8Product, PackedProduct, Product, RoundedProduct, can_pack, can_pack_int8
@@ -18,24 +24,69 @@ from elmo.model.threads import each
 
 
 class PackedBiLM:
-    """A biLM's token encoder and LSTMs with packed weights. Every matrix is packed at its first use.
+    """A biLM's token encoder and LSTMs with packed weights. With `release`, a matrix is released when it is packed.
 
-    In int8, the LSTMs, the highways and the projections have int8 matrices. The convolutions are sums, not products;
-    cells, gates, and everything else between two products, are float32.
+    In int8, the LSTMs, the highways and the projections have int8 matrices, and nothing is released. The convolutions
+    are sums, not products; cells, gates, and everything else between two products, are float32.
     """
 
     @torch.inference_mode()
-    def __init__(self, bilm: BiLM, int8: bool = False) -> None:
-        product: type[Product] = PackedProduct
+    def __init__(self, bilm: BiLM, int8: bool = False, release: bool = False) -> None:
+        self.product: type[Product] = PackedProduct
         if int8:
-            product = Int8Product if can_pack_int8() else RoundedProduct
+            self.product = Int8Product if can_pack_int8() else RoundedProduct
         self.config = bilm.config
-        encoder = bilm.token_encoder
-        self.encode = PackedCharCNN(encoder, product) if isinstance(encoder, CharCNN) else encoder
-        self.stacks = [
-            [PackedLSTM(lstm.layer, direction, product) for lstm in bilm.lstms if isinstance(lstm, ProjectedLSTM)]
-            for direction in range(bilm.config.directions)
-        ]
+        self.released = release and not int8
+        self._replaced: list[tuple[nn.Parameter, Callable[[], Tensor]]] = []  # parameters, and what computes them
+        try:
+            layers = [self._packed_layer(lstm) for lstm in bilm.lstms if isinstance(lstm, ProjectedLSTM)]
+            self.stacks = [list(stack) for stack in zip(*layers, strict=True)]
+            encoder = bilm.token_encoder
+            self.encode = self._packed_encoder(encoder) if isinstance(encoder, CharCNN) else encoder
+        except BaseException:  # out of memory, or Ctrl-C
+            self.give_back()
+            raise
+
+    def _packed_layer(self, lstm: ProjectedLSTM) -> list[PackedLSTM]:
+        layer = lstm.layer
+        both = each(lambda direction: PackedLSTM(layer, direction, self.product), range(self.config.directions))
+        self._replace(lstm.weight_input, lambda: torch.stack(_matrices([one.from_inputs for one in both])))
+        if not both[0].small:
+            self._replace(lstm.weight_hidden, lambda: torch.stack(_matrices([one.gates for one in both])))
+        if lstm.weight_projection is not None:
+            doubled = [one.projection for one in both]
+            self._replace(lstm.weight_projection, lambda: torch.stack(_matrices(doubled)).div_(2))
+        return both
+
+    def _packed_encoder(self, cnn: CharCNN) -> PackedCharCNN:
+        encoder = PackedCharCNN(cnn, self.product)
+        for highway, packed in zip(cnn.highways, encoder.highways, strict=True):
+            assert isinstance(highway, Highway)
+            self._replace(highway.weight, partial(_side_by_side, [packed.carry, packed.transform]))
+        if cnn.projection is not None:
+            self._replace(cnn.projection, lambda: _matrices([encoder.projection])[0].contiguous())
+        return encoder
+
+    def _replace(self, parameter: nn.Parameter, values: Callable[[], Tensor]) -> None:
+        """Note that a parameter is packed, and what computes its values from there."""
+        if self.product is PackedProduct:
+            self._replaced.append((parameter, values))
+        if self.released:
+            _empty(parameter)
+
+    def release(self) -> None:
+        """Release the biLM's matrices that are packed in float32."""
+        self.released = bool(self._replaced)
+        for parameter, _ in self._replaced:
+            _empty(parameter)
+
+    @torch.inference_mode(False)
+    def give_back(self) -> None:
+        """Give the biLM back the matrices that were released."""
+        if self.released:
+            for parameter, values in self._replaced:
+                parameter.data = values()
+            self.released = False
 
     def contextualize(self, tokens: Tensor, packing: Packing, state: State) -> tuple[list[Tensor], State]:
         """Run packed token vectors (N, D); return every layer (N, 2D), packed, and the state after each sentence."""
@@ -66,10 +117,22 @@ class PackedBiLM:
         return layers, State(after.h[:, :, back], after.c[:, :, back])
 
 
-def packed(bilm: BiLM, int8: bool = False) -> PackedBiLM | None:
+def _empty(parameter: nn.Parameter) -> None:
+    parameter.data = parameter.data.new_empty(0)
+
+
+def _matrices(products: Sequence[Product | None]) -> list[Tensor]:
+    return [product.matrix() for product in products if isinstance(product, PackedProduct)]
+
+
+def _side_by_side(products: Sequence[Product | None]) -> Tensor:
+    return torch.cat(_matrices(products), dim=1)
+
+
+def packed(bilm: BiLM, int8: bool = False, release: bool = False) -> PackedBiLM | None:
     """Return the biLM packed, or None where its own operations compute: on a GPU, in other dtypes than float32."""
     weight = bilm.weight
     dtypes = {parameter.dtype for parameter in bilm.parameters()}
     if weight.device.type != "cpu" or dtypes != {torch.float32} or bilm.reference or not (int8 or can_pack()):
         return None
-    return PackedBiLM(bilm, int8)
+    return PackedBiLM(bilm, int8, release)

@@ -83,11 +83,15 @@ def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Resu
     if inside is not None:
         # The first is computed here; of the others, those that no thread has begun by then are computed here as well.
         # So a thread only ever waits for work that is going on, and some thread can always continue.
-        others = [inside.submit(_call, function, item) for item in items[1:]]
-        return [
-            _call(function, item) if future is None or future.cancel() else future.result()
-            for item, future in zip(items, [None, *others], strict=True)
-        ]
+        work = [function]
+        others = [inside.submit(_call_first, work, item) for item in items[1:]]
+        try:
+            return [
+                _call(function, item) if future is None or future.cancel() else future.result()
+                for item, future in zip(items, [None, *others], strict=True)
+            ]
+        finally:
+            work.clear()  # what was cancelled stays in the queue for a while: without the tensors of its function
     pool = _workers.get(torch.get_num_threads())
     futures: list[Future[Result]] = [pool.submit(_call, function, item) for item in items]
     try:
@@ -100,6 +104,10 @@ def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Resu
 @torch.inference_mode()
 def _call(function: Callable[[Item], Result], item: Item) -> Result:
     return function(item)
+
+
+def _call_first(work: list[Callable[[Item], Result]], item: Item) -> Result:
+    return _call(work[0], item)
 
 
 @cache

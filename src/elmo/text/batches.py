@@ -3,7 +3,7 @@
 Sentences of similar length are computed together, so that nearly every row of every matrix product is a real token.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -32,17 +32,21 @@ def consecutive(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield batch
 
 
-def by_length(lengths: Sequence[int], budget: int) -> list[list[int]]:
+def by_length(
+    lengths: Sequence[int], budget: int, size: Callable[[int], int] | None = None
+) -> list[list[int]]:
     """Divide the rows of a window into batches of at most `budget` tokens, longest sentences first.
 
-    A sentence longer than the budget is a batch of its own; a sentence without tokens is in no batch.
+    A sentence longer than the budget is a batch of its own; a sentence without tokens is in no batch. Where there is
+    room for n sentences as long as its first, a batch has at most `size(n)`.
     """
     batches: list[list[int]] = []
-    room = 0
+    room, most = 0, len(lengths)
     for row in sorted((row for row, length in enumerate(lengths) if length), key=lambda row: -lengths[row]):
-        if lengths[row] > room:
+        if lengths[row] > room or len(batches[-1]) == most:
             batches.append([])
             room = max(budget, lengths[row])
+            most = len(lengths) if size is None else size(room // lengths[row])
         batches[-1].append(row)
         room -= lengths[row]
     return batches

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.model.char_cnn import ACTIVATIONS, PADDING_ID, CharCNN, Highway
-from elmo.model.kernels.products import Lazy, PackedProduct, Product
+from elmo.model.kernels.products import PackedProduct, Product
 from elmo.model.threads import each
 
 WORDS = 64  # words that are computed together
@@ -26,13 +26,13 @@ class PackedCharCNN:
         self.config = cnn.config
         self.activation = ACTIVATIONS[cnn.config.activation]
         self.n_characters = len(cnn.embedding)
-        self.tables = [Lazy(_table(cnn.embedding.detach(), weight.detach())) for weight in cnn.filters]
+        self.tables = [_table(cnn.embedding.detach(), weight.detach()) for weight in cnn.filters]
         self.biases = [bias.detach() for bias in cnn.biases]
         self.highways = [PackedHighway(highway, product) for highway in cnn.highways if isinstance(highway, Highway)]
         self.projection: Product | None = None
         if cnn.projection is not None and cnn.projection_bias is not None:
             projection, self.projection_bias = cnn.projection.detach(), cnn.projection_bias.detach()
-            self.projection = product(lambda: projection)
+            self.projection = product(projection)
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Character ids (N, C) ─▶ token vectors (N, D)."""
@@ -59,7 +59,7 @@ class PackedCharCNN:
         for (width, count), table, bias in zip(self.config.filters, self.tables, self.biases, strict=True):
             places = length - width + 1
             rows = ids.unfold(1, width, 1) + self.n_characters * torch.arange(width)  # (N, places, width)
-            scores = nn.functional.embedding_bag(rows.reshape(-1, width), table(), mode="sum")
+            scores = nn.functional.embedding_bag(rows.reshape(-1, width), table, mode="sum")
             outputs.append(scores.view(n, places, count).amax(dim=1).add_(bias))
         return self.activation(torch.cat(outputs, dim=1))
 
@@ -75,7 +75,7 @@ class PackedHighway:
     def __init__(self, highway: Highway, product: type[Product]) -> None:
         carry, transform = highway.weight.detach().chunk(2, dim=1)
         carry_bias, transform_bias = highway.bias.detach().chunk(2)
-        self.carry, self.transform = product(lambda: carry), product(lambda: transform)
+        self.carry, self.transform = product(carry), product(transform)
         self.carry_bias, self.transform_bias = carry_bias, transform_bias
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -92,10 +92,6 @@ def _compute(half: Callable[[], Tensor]) -> Tensor:
     return half()
 
 
-def _table(embedding: Tensor, weight: Tensor) -> Callable[[], Tensor]:
-    """Return what computes the table: the products of each character with each place of a filter.
-
-    Its rows are place after place, (width · characters, count).
-    """
-    places = weight.chunk(len(weight) // embedding.shape[1])
-    return lambda: torch.cat([embedding @ place for place in places])
+def _table(embedding: Tensor, weight: Tensor) -> Tensor:
+    """Return the products of each character with each place of a filter, (width · characters, count)."""
+    return torch.cat([embedding @ place for place in weight.chunk(len(weight) // embedding.shape[1])])

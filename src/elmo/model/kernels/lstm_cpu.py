@@ -4,20 +4,23 @@ Differences from `lstm_inference`, and why:
 - The directions are apart: each is a piece of work for one thread.
 - The gates are one product with `[x; h]` where the matrix stays in the processor's cache; else, and for one sentence,
   the inputs' part is a product of its own, over many steps.
-- With one sentence, a product reads every weight for one row: the plain matrix-vector product is faster there.
+- With one sentence, a product reads every weight for one row: for small matrices, the plain product is faster there.
 - Cells are kept doubled, and so are the projection's weights: tanh(x) = 2·sigmoid(2x) − 1 then takes fewer passes.
   Doubling is exact.
+- Products compute a few rows in vain (`rounded_up`): what they read has room for them.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
 
 import torch
 from torch import Tensor
 
 from elmo.model.kernels import LSTMLayer
-from elmo.model.kernels.lstm_inference import BLOCK_TOKENS, blocks
-from elmo.model.kernels.products import Lazy, PackedProduct, Product
+from elmo.model.kernels.lstm_inference import blocks
+from elmo.model.kernels.products import PackedProduct, Product, rounded_up
 
+BLOCK_TOKENS = 128  # of a product with the inputs of several steps
 JOINED_BYTES = 16 << 20  # the gates are one product with [x; h] up to this size of their matrix
 
 
@@ -30,26 +33,28 @@ class PackedLSTM:
         self.dim, self.cell = len(hidden_to_gates), hidden_to_gates.shape[1] // 4
         self.bias = layer.bias[direction].clone()
         self.bias[self.cell : 2 * self.cell] += layer.forget_bias
-        self.hidden_to_gates = hidden_to_gates
-        self.from_inputs, self.from_hidden = product(lambda: to_gates), product(lambda: hidden_to_gates)
-        # Quantised, x and h need a scale each; and one sentence must get what it gets beside others.
-        self.exact = product is PackedProduct
         both_bytes = (to_gates.numel() + hidden_to_gates.numel()) * to_gates.element_size()
-        self.joined: Product | None = None
-        if self.exact and both_bytes <= JOINED_BYTES:
-            self.joined = product(lambda: torch.cat([to_gates, hidden_to_gates]))
+        # Quantised, x and h need a scale each; and one sentence must get what it gets beside others.
+        self.small = product is PackedProduct and both_bytes <= JOINED_BYTES
+        self.from_inputs = product(to_gates)
+        self.gates: Product
+        if self.small:
+            self.hidden_to_gates = hidden_to_gates
+            self.gates = product(torch.cat([to_gates, hidden_to_gates]))
+        else:
+            self.gates = product(hidden_to_gates)
         self.projection: Product | None = None
         if layer.weight_projection is not None:
-            projection = layer.weight_projection[direction]
-            self.projection = product(lambda: 2 * projection)
-            self.projection_rows = Lazy(lambda: (2 * projection).t().contiguous())  # (D, H), for one sentence
+            doubled = 2 * layer.weight_projection[direction]
+            self.projection = product(doubled)
+            self.projection_rows = doubled.t().contiguous() if self.small else None  # (D, H), for one sentence
 
     def __call__(self, inputs: Tensor, rows: Sequence[int], h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Run over packed inputs (N, D) from h (B, D) and c (B, H); return outputs (N, D), and h and c at the end."""
         c = 2 * c
         outputs = inputs.new_empty(len(inputs), self.dim)
         # From this step on, one sentence is active.
-        alone = rows.index(1) if self.exact and rows and rows[-1] == 1 else len(rows)
+        alone = rows.index(1) if self.small and rows and rows[-1] == 1 else len(rows)
         first = sum(rows[:alone])
         h_many = self._many(inputs[:first], rows[:alone], h, c, outputs[:first])
         if alone < len(rows):
@@ -57,34 +62,38 @@ class PackedLSTM:
         return outputs, _last(outputs, rows, h), c.div_(2)
 
     def _many(self, inputs: Tensor, rows: Sequence[int], h: Tensor, c: Tensor, outputs: Tensor) -> Tensor:
-        """Run the steps of two and more sentences; return the last h."""
-        memory = c.new_empty(max(rows, default=0), self.cell)
-        steps = _steps(inputs, rows) if self.joined is not None else self._inputs_to_gates(inputs, rows)
-        cells = hidden = memory[:0]
-        for step, output, active in zip(steps, _steps(outputs, rows), rows, strict=True):
-            if active != len(cells):
-                h, cells, hidden = h[:active], c[:active], memory[:active]
-            if self.joined is not None:
-                gates = self.joined(torch.cat([step, h], dim=1), self.bias)
+        """Run the steps of two and more sentences, in large models of one, too; return the last h."""
+        most = rounded_up(max(rows, default=0))
+        width = inputs.shape[1] if self.small else 0  # of x in [x; h]
+        both, memory = inputs.new_zeros(most, width + self.dim), c.new_zeros(most, self.cell)
+        both[: len(h), width:] = h
+        for step, output, active in zip(self._inputs(inputs, rows), _steps(outputs, rows), rows, strict=True):
+            computed = rounded_up(active)
+            hidden, h = memory[:active], both[:active, width:]
+            if self.small:
+                both[:active, :width] = step
+                gates = self.gates(both[:computed], self.bias)[:active]
             else:
-                gates = self.from_hidden.plus(h, step)
-            self._update(gates, gates.chunk(4, dim=1), cells, hidden)
+                gates = self.gates.plus(both[:computed], step)[:active]
+            self._update(gates, gates.chunk(4, dim=1), c[:active], hidden)
             if self.projection is None:
                 torch.mul(hidden, 2, out=output)
             elif self.proj_clip is None:
-                output.copy_(self.projection(hidden))
+                output.copy_(self.projection(memory[:computed])[:active])
             else:
-                torch.clamp(self.projection(hidden), -self.proj_clip, self.proj_clip, out=output)
-            h = output
-        return h
+                torch.clamp(self.projection(memory[:computed])[:active], -self.proj_clip, self.proj_clip, out=output)
+            h.copy_(output)
+        return both[:, width:]
 
     def _one(self, inputs: Tensor, h: Tensor, c: Tensor, outputs: Tensor) -> None:
         """Run the steps of one sentence. Nothing is allocated, and no view is made twice: the calls take the time."""
         gates, hidden = c.new_empty(1, 4 * self.cell), torch.empty_like(c)
         parts = gates.chunk(4, dim=1)
-        projection = self.projection_rows().t() if self.projection is not None else None
+        projection = None if self.projection is None or self.projection_rows is None else self.projection_rows.t()
         rows = [1] * len(inputs)
-        for step, output in zip(self._inputs_to_gates(inputs, rows), _steps(outputs, rows), strict=True):
+        to_gates = (self.from_inputs(part, self.bias) for part, _ in _blocks(inputs, rows))
+        steps = chain.from_iterable(torch.split(part, 1) for part in to_gates)
+        for step, output in zip(steps, _steps(outputs, rows), strict=True):
             torch.addmm(step, h, self.hidden_to_gates, out=gates)
             self._update(gates, parts, c, hidden)
             if projection is None:
@@ -95,10 +104,18 @@ class PackedLSTM:
                     output.clamp_(-self.proj_clip, self.proj_clip)
             h = output
 
-    def _inputs_to_gates(self, inputs: Tensor, rows: Sequence[int]) -> Iterator[Tensor]:
-        """Yield the inputs' part of the gates, with the bias, step by step."""
+    def _inputs(self, inputs: Tensor, rows: Sequence[int]) -> Iterator[Tensor]:
+        """Yield the inputs of each step; of a large model their part of the gates, with room for `rounded_up` rows."""
+        if self.small:
+            yield from _steps(inputs, rows)
+            return
         for part, block in _blocks(inputs, rows):
-            yield from torch.split_with_sizes(self.from_inputs(part, self.bias), block)
+            starts = accumulate(block[:-1], initial=0)
+            steps = [slice(first, first + rounded_up(active)) for first, active in zip(starts, block, strict=True)]
+            with_room = part.new_zeros(rounded_up(max(step.stop for step in steps)), part.shape[1])
+            with_room[: len(part)] = part
+            to_gates = self.from_inputs(with_room, self.bias)
+            yield from (to_gates[step] for step in steps)
 
     def _update(self, gates: Tensor, parts: Sequence[Tensor], c: Tensor, hidden: Tensor) -> None:
         """Compute new cells from the gates, whose four `parts` are views, in place; and half of what is projected."""
@@ -115,7 +132,7 @@ class PackedLSTM:
 def _blocks(x: Tensor, rows: Sequence[int]) -> Iterator[tuple[Tensor, list[int]]]:
     """Yield blocks of packed rows, (N, ·), and the numbers of rows of their steps."""
     first = 0
-    for block in blocks(rows, BLOCK_TOKENS["cpu"]):
+    for block in blocks(rows, BLOCK_TOKENS):
         size = sum(block)
         yield x[first : first + size], block
         first += size

@@ -5,12 +5,12 @@
 
 oneDNN adds up a row of the result in the same order whatever rows are beside it, and integers are exact: a row of the
 result does not depend on the batch. The operators are private to PyTorch: `can_pack` and `can_pack_int8` try them.
+
+oneDNN compiles a kernel for each number of rows, and keeps it, with half a megabyte. So numbers of rows are rounded up.
 """
 
-from collections.abc import Callable
+from bisect import bisect_left, bisect_right
 from functools import cache
-from threading import Lock
-from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,57 +21,66 @@ EXACT_TERMS = 2**24 // LARGEST**2  # so many products of two quantised values ha
 SMALL = 1 << 20  # values of a small matrix
 ZERO_POINT = 128  # the rows of x are stored as uint8, shifted by it: processors multiply uint8 by int8
 
-T = TypeVar("T")
 
-_packing = Lock()
+FEW_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)  # numbers of rows that are computed; above, multiples of 64
 
 
-class Lazy(Generic[T]):
-    """A value that is computed when it is first used, by one thread."""
+def rounded_up(rows: int) -> int:
+    """Return the number of rows that is computed for so many."""
+    return FEW_ROWS[bisect_left(FEW_ROWS, rows)] if rows <= FEW_ROWS[-1] else -(-rows // 64) * 64
 
-    def __init__(self, compute: Callable[[], T]) -> None:
-        self._compute = compute
-        self._value: T | None = None
 
-    def __call__(self) -> T:
-        """Return the value."""
-        if self._value is None:
-            with _packing:
-                if self._value is None:
-                    self._value = self._compute()
-        return self._value
+def rounded_down(rows: int) -> int:
+    """Return the largest number of rows, of at most so many, that is computed as it is."""
+    return FEW_ROWS[bisect_right(FEW_ROWS, rows) - 1] if rows <= FEW_ROWS[-1] else rows // 64 * 64
+
+
+def _with_rows(x: Tensor, rows: int) -> Tensor:
+    """Return x with as many rows; the values of those at the end are arbitrary."""
+    if len(x) == rows:
+        return x
+    filled = x.new_zeros(rows, x.shape[1])
+    filled[: len(x)] = x
+    return filled
 
 
 class PackedProduct:
-    """x (M, K) ─▶ x · matrix, (M, N), for a matrix (K, N) in float32, packed at its first use."""
+    """x (M, K) ─▶ x · matrix, (M, N), for a matrix (K, N) in float32."""
 
-    def __init__(self, matrix: Callable[[], Tensor]) -> None:
+    def __init__(self, matrix: Tensor) -> None:
         # Of a view (N, K): a copy of a large matrix would take time and memory.
-        self._packed: Lazy[Tensor] = Lazy(
-            lambda: torch.ops.mkldnn._reorder_linear_weight.default(matrix().t(), ROWS)
-        )
+        self._packed: Tensor = torch.ops.mkldnn._reorder_linear_weight.default(matrix.t(), ROWS)
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x · matrix + bias, a new tensor."""
-        product: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._packed(), bias, "none", [], "")
-        return product
+        rows = _with_rows(x, rounded_up(len(x)))
+        product: Tensor = torch.ops.mkldnn._linear_pointwise.default(rows, self._packed, bias, "none", [], "")
+        return product[: len(x)]
 
     def plus(self, x: Tensor, other: Tensor) -> Tensor:
         """Return x · matrix + other (M, N), a new tensor."""
-        product: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, self._packed(), None, "add")
-        return product
+        count = rounded_up(len(x))
+        rows, others = _with_rows(x, count), _with_rows(other, count)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise.binary(rows, others, self._packed, None, "add")
+        return product[: len(x)]
+
+    def matrix(self) -> Tensor:
+        """Return the matrix (K, N), equal to the bit."""
+        return self._packed.to_dense().t()
 
 
 class Int8Product:
-    """x (M, K) ─▶ x · matrix, (M, N), with both in int8: the matrix by columns, at its first use, and x by rows.
+    """x (M, K) ─▶ x · matrix, (M, N), with both in int8: the matrix by columns, and x by rows.
 
     A column's scale is its largest value / 127, as in a model folder with int8 matrices, whose values it finds again.
     A single row is multiplied in float32 if the matrix is small, which is faster: the sums of integers are exact there.
     """
 
-    def __init__(self, matrix: Callable[[], Tensor]) -> None:
-        self._packed: Lazy[tuple[Tensor, Tensor, Tensor]] = Lazy(lambda: _pack_int8(matrix()))
-        self._integers_as_floats: Lazy[Tensor] = Lazy(lambda: rounded(matrix(), 0)[0])
+    def __init__(self, matrix: Tensor) -> None:
+        self._packed, self._columns, self._zeros = _pack_int8(matrix)
+        inner, columns = matrix.shape
+        small = inner <= EXACT_TERMS and inner * columns <= SMALL
+        self._integers_as_floats = rounded(matrix, 0)[0] if small else None
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x · matrix + bias, a new tensor."""
@@ -86,30 +95,30 @@ class Int8Product:
     def _by_columns(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the product with the integers of x, and the scale of each row, (M, 1)."""
         rows, scale = rounded(x, 1)
-        packed, columns, zeros = self._packed()
-        if len(x) == 1 and x.shape[1] <= EXACT_TERMS and x.shape[1] * len(columns) <= SMALL:
-            return torch.mm(rows, self._integers_as_floats()).mul_(columns), scale
+        if len(x) == 1 and self._integers_as_floats is not None:
+            return torch.mm(rows, self._integers_as_floats).mul_(self._columns), scale
         shifted = rows.to(torch.int8).view(torch.uint8).bitwise_xor_(ZERO_POINT)
         product: Tensor = torch.ops.onednn.qlinear_pointwise.default(
-            shifted, 1.0, ZERO_POINT, packed, columns, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+            *(_with_rows(shifted, rounded_up(len(x))), 1.0, ZERO_POINT, self._packed, self._columns, self._zeros),
+            *(None, 1.0, 0, torch.float32, "none", [], ""),
         )
-        return product, scale
+        return product[: len(x)], scale
 
 
 class RoundedProduct:
     """What `Int8Product` computes, in float32: for processors that cannot multiply int8. It is slower than float32."""
 
-    def __init__(self, matrix: Callable[[], Tensor]) -> None:
-        self._rounded: Lazy[Tensor] = Lazy(lambda: torch.mul(*rounded(matrix(), 0)))
+    def __init__(self, matrix: Tensor) -> None:
+        self._rounded = torch.mul(*rounded(matrix, 0))
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x · matrix + bias, a new tensor."""
-        product = torch.mul(*rounded(x, 1)) @ self._rounded()
+        product = torch.mul(*rounded(x, 1)) @ self._rounded
         return product if bias is None else product.add_(bias)
 
     def plus(self, x: Tensor, other: Tensor) -> Tensor:
         """Return x · matrix + other (M, N), a new tensor."""
-        return torch.addmm(other, torch.mul(*rounded(x, 1)), self._rounded())
+        return torch.addmm(other, torch.mul(*rounded(x, 1)), self._rounded)
 
 
 Product = PackedProduct | Int8Product | RoundedProduct
@@ -134,7 +143,7 @@ def can_pack() -> bool:
     """Whether this PyTorch packs matrices for oneDNN, and computes the right product with them."""
     try:
         x, matrix, other = torch.rand(3, 4), torch.rand(4, 5), torch.rand(3, 5)
-        product = PackedProduct(lambda: matrix)
+        product = PackedProduct(matrix)
         found = torch.stack([product(x), product(x, other[0]), product.plus(x, other)])
         return bool(torch.allclose(found, torch.stack([x @ matrix, x @ matrix + other[0], x @ matrix + other])))
     except (AttributeError, RuntimeError, TypeError):
@@ -147,6 +156,6 @@ def can_pack_int8() -> bool:
     try:
         large = torch.ones(8, 256)
         large[1] = -1.0
-        return bool(torch.equal(Int8Product(large.t)(large), RoundedProduct(large.t)(large)))
+        return bool(torch.equal(Int8Product(large.t())(large), RoundedProduct(large.t())(large)))
     except (AttributeError, RuntimeError, TypeError):
         return False
