@@ -39,7 +39,7 @@ class ElmoSentences(InputModule):
     """A biLM, a mix of its layers, and pooling over tokens.
 
     `mix`, `weights`, `gamma` and `trainable` are those of `Elmo`: with `mix="learned"` the weights of the layers are
-    trained, with `trainable=True` the biLM is. `pooling` is that of `Embedder.encode`. Texts of more than
+    trained, with `trainable=True` the biLM is. `pooling` is "mean", "max" or "first-last". Texts of more than
     `max_seq_length` tokens are cut; None sets no limit.
     """
 
