@@ -55,7 +55,6 @@ def browser() -> Iterator[Any]:
 def page(browser: Any, address: str) -> Iterator[Any]:
     """The page with two sentences; nothing may fail, and nothing may be asked of another host."""
     context = browser.new_context(viewport={"width": 390, "height": 844})
-    context.set_default_timeout(10_000)
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
