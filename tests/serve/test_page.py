@@ -177,6 +177,7 @@ def test_each_task_has_a_tab_and_draws_its_answers(page: Any) -> None:
     marked, hint = reader.locator("mark").inner_text(), reader.locator(".hint").inner_text()
     assert hint.startswith(f"Answer: {marked} (probability ")
     roles = predicted("roles", Sentences="The baker sold warm bread.")
+    roles.locator("svg text").last.wait_for()  # the arcs are drawn when the words have their places
     assert roles.locator("svg text").all_text_contents() == ["ARG0", "ARG1"]
     assert roles.locator(".predicate").inner_text() == "sold"
     ends = roles.locator("svg path").evaluate_all("all => all.map(e => e.getPointAtLength(e.getTotalLength()).x)")
