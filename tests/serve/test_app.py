@@ -230,7 +230,7 @@ def test_too_many_tokens_are_refused(model: Embedder) -> None:
 
 def test_a_full_queue_and_a_late_answer(model: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker is busy: one request waits until its time is up, the next finds no place."""
-    app = create_app(model, limits=Limits(waiting=1, seconds=0.3))
+    app = create_app(model, limits=Limits(waiting=1, seconds=1.0))
     begun, release = threading.Event(), threading.Event()
     encode = model.encode
 
@@ -260,7 +260,7 @@ def test_a_full_queue_and_a_late_answer(model: Embedder, monkeypatch: pytest.Mon
 
     refused, late, later, answer = asyncio.run(three())
     assert refused["error"]["message"] == "1 request waiting, as many as allowed; try again"
-    assert late["error"]["message"] == later["error"]["message"] == "no answer within 0.3 s; try again"
+    assert late["error"]["message"] == later["error"]["message"] == "no answer within 1 s; try again"
     assert len(answer["data"]) == 1
 
 

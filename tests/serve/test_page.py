@@ -55,7 +55,6 @@ def browser() -> Iterator[Any]:
 def page(browser: Any, address: str) -> Iterator[Any]:
     """The page with two sentences; nothing may fail, and nothing may be asked of another host."""
     context = browser.new_context(viewport={"width": 390, "height": 844})
-    context.set_default_timeout(10_000)
     page = context.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -178,6 +177,7 @@ def test_each_task_has_a_tab_and_draws_its_answers(page: Any) -> None:
     marked, hint = reader.locator("mark").inner_text(), reader.locator(".hint").inner_text()
     assert hint.startswith(f"Answer: {marked} (probability ")
     roles = predicted("roles", Sentences="The baker sold warm bread.")
+    roles.locator("svg text").last.wait_for()  # the arcs are drawn when the words have their places
     assert roles.locator("svg text").all_text_contents() == ["ARG0", "ARG1"]
     assert roles.locator(".predicate").inner_text() == "sold"
     ends = roles.locator("svg path").evaluate_all("all => all.map(e => e.getPointAtLength(e.getTotalLength()).x)")

@@ -11,6 +11,7 @@ let facts; // of the server
 let words = []; // { token, sentence, index, layers: [Float32Array], button }
 let sentences = []; // token lists
 let chosen = null;
+let turn = 0; // of requests for sentences: an answer that a newer request has overtaken is dropped
 
 export function startWords(found) {
   facts = found;
@@ -19,6 +20,7 @@ export function startWords(found) {
     event.preventDefault();
     embed();
   });
+  by("text-form").querySelector("button").disabled = false;
   by("text").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) by("text-form").requestSubmit();
   });
@@ -28,15 +30,17 @@ export function startWords(found) {
 async function embed() {
   const lines = by("text").value.split("\n").filter((line) => line.trim());
   if (!lines.length) return say(status, new Refused(0, "Write a sentence first."));
+  const own = ++turn;
   say(status, "Computing…");
   try {
     const asked = [post("/embed", { sentences: lines, encoding: "base64" })];
     if (facts.language_model) asked.push(post("/score", { sentences: lines }));
     const [embedded, scored] = await Promise.all(asked);
+    if (own !== turn) return;
     show(embedded.sentences, scored?.sentences);
     say(status, `${words.length} words in ${sentences.length} sentences.`);
   } catch (error) {
-    say(status, error);
+    if (own === turn) say(status, error);
   }
 }
 
