@@ -131,7 +131,7 @@ def products_alone(size: str, rows: int) -> float:
     shapes = (config.projection_dim, 4 * config.dim, max(rows, 512)), (config.projection_dim, 4 * config.dim, rows)
     for inner, columns, at in (*shapes, (config.dim, config.projection_dim, rows)):
         x, matrix = torch.randn(at, inner), torch.randn(inner, columns)
-        packed = PackedProduct(lambda matrix=matrix: matrix)
+        packed = PackedProduct(matrix)
         best = math.inf
         for _ in range(20):
             for run in (lambda: packed(x), lambda: torch.mm(x, matrix)):  # noqa: B023

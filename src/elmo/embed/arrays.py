@@ -50,12 +50,8 @@ class SentenceArrays:
 
     def __call__(self, batch: list[list[str]], layers: list[Tensor], packing: Packing) -> list[Array]:
         """L+1 layers (N, 2D), packed ─▶ (L+1, tokens, 2D) or (tokens, 2D) for each sentence."""
-        on_cpu = layers[0].device.type == "cpu"
-        if on_cpu and len(batch) > 1 and self.selection.weights is None:  # straight into the arrays, for all layers
-            each = [layer.to(self.selection.dtype).numpy() for layer in layers]
-            return [np.stack([np.take(layer, rows, axis=0) for layer in each]) for rows in packing.of_sentences()]
         chosen = self.selection.apply(layers)  # (…, N, 2D)
-        if len(batch) == 1 and on_cpu:  # packed, one sentence has its own order
+        if len(batch) == 1 and chosen.device.type == "cpu":  # packed, one sentence has its own order
             return [chosen.numpy()]
         with self.staging.array(chosen) as array:
             return [np.take(array, rows, axis=-2) for rows in packing.of_sentences()]
