@@ -32,7 +32,7 @@ from elmo.tasks.srl.model import TASK, RoleLabeler, SrlConfig
 from elmo.tasks.srl.predicates import PredicateFinder
 from elmo.tasks.task import task_named
 from elmo.text.tokens import Tokens
-from embedders import FLOAT16, assert_near, elmo, write_model
+from embedders import FLOAT32_SUMS, assert_near, elmo, write_model
 
 PLACEMENTS = ["none", "input", "output", "both"]
 
@@ -113,7 +113,7 @@ def scores(model: RoleLabeler, examples: Sequence[Sentence]) -> list[Any]:
     return [row[:length].numpy() for row, length in zip(found, x.lengths, strict=True)]
 
 
-def assert_all_near(found: list[Any], expected: list[Any], share: float = FLOAT16) -> None:
+def assert_all_near(found: list[Any], expected: list[Any], share: float = FLOAT32_SUMS) -> None:
     for one, other in zip(found, expected, strict=True):
         assert_near(one, other, share)
 
