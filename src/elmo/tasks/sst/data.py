@@ -20,7 +20,7 @@ from elmo.text.reader import read_lines
 PARTS = {part: (f"{part}.txt",) for part in ("train", "dev", "test")}
 NAMES = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"}
 
-MAX_DEPTH = 200  # of a tree; every token is in a phrase of each level, so memory grows with the depth
+MAX_DEPTH = 1000  # of a tree; every token is in a phrase of each level, so memory grows with the depth
 
 _PIECE = re.compile(r"[()]|[^() \t\r]+")  # a no-break space is part of a token: the treebank has three of them
 _OPEN, _CLOSE, _LABEL, _WORD, _END = "'('", "')'", "a label from 0 to 4", "a word", "the end of the line"
