@@ -163,7 +163,7 @@ def test_the_folder_of_a_run_is_not_its_model(tagger: Path, place: Path, tmp_pat
 
 
 def test_a_language_model_is_no_trained_task(place: Path) -> None:
-    assert_refused(elmo("predict", place / "elmo", "-"), "elmo: cannot be read as a trained task")
+    assert_refused(elmo("predict", place / "elmo", "-"), "config.json: not a trained task: model_type is 'elmo'")
 
 
 # Several seeds

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from elmo.model.bilm import BiLM
 from elmo.model.char_cnn import CharCNN, Highway
+from elmo.model.device import without_autocast
 from elmo.model.kernels.char_cnn_cpu import PackedCharCNN
 from elmo.model.kernels.lstm_cpu import PackedLSTM
 from elmo.model.kernels.products import Int8Product, PackedProduct, Product, RoundedProduct, can_pack, can_pack_int8
@@ -135,4 +136,5 @@ def packed(bilm: BiLM, int8: bool = False, release: bool = False) -> PackedBiLM 
     dtypes = {parameter.dtype for parameter in bilm.parameters()}
     if weight.device.type != "cpu" or dtypes != {torch.float32} or bilm.reference or not (int8 or can_pack()):
         return None
-    return PackedBiLM(bilm, int8, release)
+    with without_autocast(weight):
+        return PackedBiLM(bilm, int8, release)

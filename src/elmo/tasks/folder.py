@@ -146,7 +146,10 @@ def _record(folder: Path) -> dict[str, Any]:
     """Read config.json, and check the form of what `load` uses."""
     record = read_json(folder / CONFIG)
     if record.get("model_type") != "elmo-task":
-        raise WeightsError(f"{folder / CONFIG}: model_type is {record.get('model_type')!r}; expected 'elmo-task'")
+        raise WeightsError(
+            f"{folder / CONFIG}: not a trained task: model_type is {record.get('model_type')!r}; expected 'elmo-task', as in "
+            "RUN/model of `elmo train`"
+        )
     elmo, labels = record.get("elmo"), record.get("labels")
     names = [elmo.get("folder", elmo.get("name"))] if isinstance(elmo, dict) else []
     forms = {
