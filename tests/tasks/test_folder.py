@@ -134,7 +134,7 @@ def test_weights_that_do_not_fit(value: torch.Tensor, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("model_type", "elmo", "config.json: not a trained task: model_type is 'elmo'; expected 'elmo-task', as in RUN"),
+        ("model_type", "elmo", "config.json: not a trained task: model_type is 'elmo'; expected 'elmo-task'"),
         ("config", {"hiden": 3}, "config.json: unknown field 'hiden'; did you mean 'hidden'?"),
     ],
 )

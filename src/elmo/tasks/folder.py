@@ -147,8 +147,7 @@ def _record(folder: Path) -> dict[str, Any]:
     record = read_json(folder / CONFIG)
     if record.get("model_type") != "elmo-task":
         raise WeightsError(
-            f"{folder / CONFIG}: not a trained task: model_type is {record.get('model_type')!r}; expected 'elmo-task', as in "
-            "RUN/model of `elmo train`"
+            f"{folder / CONFIG}: not a trained task: model_type is {record.get('model_type')!r}; expected 'elmo-task'"
         )
     elmo, labels = record.get("elmo"), record.get("labels")
     names = [elmo.get("folder", elmo.get("name"))] if isinstance(elmo, dict) else []
