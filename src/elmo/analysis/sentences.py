@@ -9,9 +9,7 @@ import numpy.typing as npt
 
 from elmo.analysis.vectors import Array, StaticVectors
 from elmo.embed.embedder import Embedder
-from elmo.errors import DataError
-from elmo.text.reader import read_lines
-from elmo.text.tokens import words
+from elmo.tasks.sentences.data import read_judged
 
 STATIC = "word vectors"
 
@@ -32,20 +30,9 @@ class Pairs:
 
 def read_pairs(path: Path) -> Pairs:
     """Read a file of the STS Benchmark: tabs between genre, file, year, id, score, sentence 1, sentence 2."""
-    first, second, scores = [], [], []
-    for number, line in read_lines(path):
-        fields = line.split("\t")
-        try:
-            scores.append(float(fields[4]))
-            first.append(words(fields[5]))
-            second.append(words(fields[6]))
-        except (IndexError, ValueError):
-            raise DataError(
-                f"{path}:{number}: {line[:40]!r}; expected tabs between genre, file, year, id, score and two sentences"
-            ) from None
-    if not scores:
-        raise DataError(f"{path}: contains no pairs")
-    return Pairs(first, second, np.array(scores))
+    examples = read_judged(path)
+    first, second = ([list(example.texts[side]) for example in examples] for side in (0, 1))
+    return Pairs(first, second, np.array([example.gold for example in examples]))
 
 
 def mean_vectors(

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import FAILS, HOLDS, Claim
@@ -24,6 +23,7 @@ from elmo.analysis.vectors import Array, StaticVectors, Whitening, unit
 from elmo.config import CheckedConfig, NonNegativeInt, PositiveInt
 from elmo.embed.embedder import load
 from elmo.packaged import DEFAULT
+from elmo.tasks.sentences import metric
 from elmo.tasks.sst import data as sst
 
 if TYPE_CHECKING:
@@ -84,26 +84,7 @@ def changes(train: Array, removed: Sequence[int]) -> dict[str, Any]:
 def correlations(pairs: Pairs, vectors: Array) -> dict[str, float]:
     """Return Spearman's and Pearson's correlation, in percent, of cosines and judgements."""
     one, other = unit(vectors[: len(pairs.scores)]), unit(vectors[len(pairs.scores) :])
-    cosines = (one * other).sum(axis=1).astype(np.float64)
-    return {
-        "spearman": 100 * pearson(ranks(cosines), ranks(pairs.scores)),
-        "pearson": 100 * pearson(cosines, pairs.scores),
-    }
-
-
-def pearson(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> float:
-    """Return the correlation of two samples; 0 if one of them is constant."""
-    x, y = x - x.mean(), y - y.mean()
-    scale = float(np.sqrt((x * x).sum() * (y * y).sum()))
-    return float((x * y).sum()) / scale if scale > 0 else 0.0
-
-
-def ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the rank of every value; equal values share the mean of their ranks."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    shared: npt.NDArray[np.float64] = (ends - (counts - 1) / 2)[places]
-    return shared
+    return metric.score(pairs.scores.tolist(), (one * other).sum(axis=1).tolist())
 
 
 def _classify(config: SimilarityConfig, workspace: Workspace, model: Any, static: Any) -> Results:

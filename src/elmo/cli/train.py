@@ -12,7 +12,7 @@ from elmo.cli.training import ConfigOption, SetOption, interrupted
 from elmo.errors import ConfigError
 
 TaskArgument = Annotated[
-    str, typer.Argument(help="squad, snli, srl, coref, ner or sst; or the folder of your own task.")
+    str, typer.Argument(help="squad, snli, srl, coref, ner, sst or sentences; or the folder of your own task.")
 ]
 DataArgument = Annotated[
     Path, typer.Argument(help="A folder with the task's data files, under their original names.")

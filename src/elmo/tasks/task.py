@@ -19,7 +19,7 @@ from elmo.errors import ConfigError
 from elmo.tasks.examples import Example, Splits
 from elmo.tasks.inputs import Inputs
 
-TASKS = {name: f"elmo.tasks.{name}.model" for name in ("squad", "snli", "srl", "coref", "ner", "sst")}
+TASKS = {name: f"elmo.tasks.{name}.model" for name in ("squad", "snli", "srl", "coref", "ner", "sst", "sentences")}
 
 
 class TaskModel(nn.Module, ABC):

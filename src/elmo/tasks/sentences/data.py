@@ -1,0 +1,104 @@
+"""PAIRS OF SNLI TO LEARN FROM, PAIRS OF THE STS BENCHMARK TO JUDGE BY.
+
+A folder with the training file of SNLI, and sts-dev.csv and sts-test.csv; or with the folders `snli` and `stsb`, in
+which they are. An example to learn from is a premise, a sentence that follows from it, and, if there is one, a sentence
+that contradicts it. One to judge by is two sentences and their similarity, from 0 to 5.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from elmo.errors import DataError
+from elmo.tasks.examples import Example, Splits
+from elmo.tasks.reading import files_in
+from elmo.text.reader import read_lines
+from elmo.text.tokens import Tokens, words
+
+TRAIN = ("snli_1.0_train.jsonl", "snli_train_subset.jsonl", "train.jsonl")
+PARTS = {
+    "train": (*TRAIN, *(f"snli/{name}" for name in TRAIN)),
+    "dev": ("sts-dev.csv", "stsb/sts-dev.csv"),
+    "test": ("sts-test.csv", "stsb/sts-test.csv"),
+}
+FIELDS = ("gold_label", "sentence1", "sentence2")
+
+
+def read(folder: Path) -> Splits:
+    """Read the parts of a folder."""
+    found = files_in(folder, PARTS)
+    return {part: (read_entailed if part == "train" else read_judged)(path) for part, path in found.items()}
+
+
+def read_entailed(path: Path) -> list[Example]:
+    """Read the pairs of SNLI that are entailed, each with a contradiction of its premise, in turn."""
+    pairs: list[tuple[Tokens, Tokens]] = []
+    contradictions: defaultdict[Tokens, list[Tokens]] = defaultdict(list)
+    for number, line in read_lines(path):
+        label, premise, hypothesis = _pair(line, f"{path}:{number}")
+        if not (premise and hypothesis):
+            continue
+        if label == "entailment":
+            pairs.append((premise, hypothesis))
+        elif label == "contradiction":
+            contradictions[premise].append(hypothesis)
+    used: defaultdict[Tokens, int] = defaultdict(int)
+    examples = []
+    for premise, hypothesis in pairs:
+        some = contradictions[premise]
+        negative = (some[used[premise] % len(some)],) if some else ()
+        used[premise] += 1
+        examples.append(Example((premise, hypothesis, *negative)))
+    return examples
+
+
+def _pair(line: str, where: str) -> tuple[str, Tokens, Tokens]:
+    try:
+        item = json.loads(line)
+        label, first, second = (item[name] for name in FIELDS)
+        return str(label), tuple(words(first)), tuple(words(second))
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{where}: {line[:40]!r}; expected a JSON object with {', '.join(FIELDS)}") from None
+
+
+def read_judged(path: Path) -> list[Example]:
+    """Read a file of the STS Benchmark: tabs between genre, file, year, id, score, sentence 1, sentence 2."""
+    examples = []
+    for number, line in read_lines(path):
+        fields = line.split("\t")
+        try:
+            examples.append(Example((tuple(words(fields[5])), tuple(words(fields[6]))), float(fields[4])))
+        except (IndexError, ValueError):
+            raise DataError(
+                f"{path}:{number}: {line[:40]!r}; expected tabs between genre, file, year, id, score and two sentences"
+            ) from None
+    if not examples:
+        raise DataError(f"{path}: contains no pairs")
+    return examples
+
+
+def labels(examples: Sequence[Example]) -> list[str]:
+    """Return nothing: there are no labels."""
+    return []
+
+
+def parse(item: Any) -> Example:
+    """Parse two sentences: a line with a tab between them, a list, or an object with sentence1 and sentence2."""
+    sides = item
+    if isinstance(item, dict):
+        sides = [item.get(name) for name in FIELDS[1:]]
+    elif isinstance(item, str):
+        sides = item.split("\t")
+    if isinstance(sides, list | tuple) and len(sides) == 2 and all(isinstance(side, str) for side in sides):
+        pair = tuple(tuple(words(side)) for side in sides)
+        if all(pair):
+            return Example(pair)
+    raise DataError(f"{item!r}: expected two sentences, with a tab between them, as a list, or as an object")
+
+
+def to_json(example: Example, similarity: float) -> dict[str, Any]:
+    """Return the tokens of both sentences, and the cosine of their vectors."""
+    first, second = example.texts
+    return {"sentence1": list(first), "sentence2": list(second), "similarity": round(similarity, 6)}
