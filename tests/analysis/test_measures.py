@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from analysis import mini
-from elmo.analysis import anisotropy, pos, sample_efficiency, similarity, state
+from elmo.analysis import anisotropy, pos, sample_efficiency, state
 from elmo.analysis.anisotropy import Tokens
 from elmo.analysis.claims import FAILS, HOLDS, UNTESTED, higher, together
 from elmo.analysis.sentences import read_pairs
 from elmo.analysis.tables import markdown, mean_sd
 from elmo.analysis.vectors import unit
 from elmo.errors import ConfigError, DataError
+from elmo.tasks.sentences import metric
 from elmo.tasks.train_config import TrainConfig
 
 RNG = np.random.default_rng(3)

@@ -106,7 +106,7 @@ def test_a_model_without_statistics_refuses() -> None:
 
 
 def test_layers_are_those_of_the_statistics(folder: Path) -> None:
-    message = "layers is 'top', but pooling 'sif' has its own, those of its statistics: leave layers out"
+    message = "layers is 'top', but pooling 'sif' has its own: leave layers out"
     with pytest.raises(ConfigError, match=f"^{re.escape(message)}$"):
         elmo.load(folder, device="cpu").encode(["a b"], pooling="sif", layers="top")
 

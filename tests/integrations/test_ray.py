@@ -13,6 +13,7 @@ from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.integrations.ray import embed_file_on_ray
 from embedders import assert_refused, elmo, nothing_new_in, write_model
 from models import random_sentences
+from tasks.small_sentences import train_head
 
 SENTENCES = [
     [word for word in sentence if word.strip("\x00")] for sentence in random_sentences(np.random.default_rng(8), 40)
@@ -40,7 +41,9 @@ def two_cpus() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_cpus")
-def test_two_workers_give_the_rows_of_one_process_also_after_a_stop(text: Path, model: Path, tmp_path: Path) -> None:
+def test_two_workers_give_the_rows_of_one_process_also_after_a_stop(
+    text: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     alone, output, part = (tmp_path / name for name in ("alone.parquet", "out.parquet", "out.parquet.part"))
     size = embed_file(text, alone, model, device="cpu", tokenized=True, batch_tokens=8)
     with nothing_new_in(tmp_path), pytest.raises(ConfigError, match=r"^workers is 3, but the cluster has 2 CPUs; "):
@@ -65,6 +68,13 @@ def test_two_workers_give_the_rows_of_one_process_also_after_a_stop(text: Path, 
     shards = [f"{number:08d}.parquet" for number in range(int(last.stem) + 1)]
     assert {path.name for path in output.iterdir()} >= {"_settings.json", *shards}
     assert not list(output.glob(".*"))
+
+    monkeypatch.chdir(tmp_path)
+    train_head(model, Path())
+    pooled = {"pool": "run/model", "tokenized": True, "batch_tokens": 8}
+    embed_file(text, "pooled.parquet", model, device="cpu", **pooled)
+    embed_file_on_ray(text, "vectors.parquet", model, **pooled)  # the workers find the head by its absolute path
+    assert parquet.read_table("vectors.parquet").equals(parquet.read_table("pooled.parquet"))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Shards: the windows of one process, in order; a resumed run finds those that are done, and refuses changed ones."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from elmo.embed.embed_file import embed_file
 from elmo.errors import DataError, WeightsError
 from elmo.integrations.ray_shards import Job, cut, embed_shard, error_of, is_done, shard_name
+from elmo.weights import sentence_head
 from embedders import assert_close, embedder, fresh, write_model
+from tasks.small_sentences import train_head
 
 LINES = ["the cat sat", "", "naïve 日本", "the cat sat on the mat", "x"]
 
@@ -29,6 +32,7 @@ def job(tmp_path: Path) -> Job:
         window_tokens=4,
         layers="all",
         pool=None,
+        pooling=None,
         dtype="float32",
         tokenized=True,
         state="fresh",
@@ -71,10 +75,23 @@ def test_all_shards_have_the_rows_of_one_process_to_the_bit(options: dict[str, A
     write_model(tmp_path / "model")
     output = tmp_path / "alone.parquet"
     embed_file(job.input, output, tmp_path / "model", tokenized=True, batch_tokens=1, device="cpu", **options)
-    with_options = replace(job, **options)
+    with_options = replace(job, **options, pooling=options.get("pool"))
     for shard in cut(with_options):
         embed_shard(with_options, embedder(), shard)  # each by another worker
     assert parquet.read_table(job.part).equals(parquet.read_table(output))
+
+
+def test_a_sentence_head_must_be_the_same_on_all_nodes(job: Job, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    head = str(train_head(model, tmp_path))
+    embed_file(job.input, tmp_path / "alone.parquet", model, tokenized=True, batch_tokens=1, device="cpu", pool=head)
+    with_head = replace(job, pool=head, pooling=sentence_head.read(Path(head)).fingerprint)
+    for shard in cut(with_head):
+        embed_shard(with_head, embedder(), shard)
+    assert parquet.read_table(job.part).equals(parquet.read_table(tmp_path / "alone.parquet"))
+    message = f"{head}: the sentence head is another one on this node; copy the same files to all nodes"
+    with pytest.raises(WeightsError, match=f"^{re.escape(message)}$"):
+        embed_shard(replace(with_head, pooling="another"), embedder(), shard)
 
 
 def test_forgotten_sentences_are_in_no_file(job: Job) -> None:

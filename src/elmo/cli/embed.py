@@ -34,12 +34,16 @@ def embed(
     layers: Annotated[
         str | None,
         typer.Option(
-            metavar="LAYERS", help="all, top, average, or the number of a layer; sif has its own.  [default: all]"
+            metavar="LAYERS",
+            help="all, top, average, or the number of a layer; sif and heads have their own.  [default: all]",
         ),
     ] = None,
     pool: Annotated[
         str | None,
-        typer.Option(help="One vector per sentence instead of one per token: mean, max, first-last or sif."),
+        typer.Option(
+            help="One vector per sentence instead of one per token: mean, max, first-last, sif, or a sentence head, by "
+            "its installed name or the folder of a trained task `sentences`."
+        ),
     ] = None,
     format: Annotated[
         str | None, typer.Option(help="hdf5, parquet or npz. By default the ending of OUTPUT decides.")

@@ -53,9 +53,9 @@ def embed_file(
     """Embed a text file, one sentence per line, and write an HDF5, Parquet or npz file.
 
     `input` may be compressed; "-" is standard input. A blank line is an empty sentence. `tokenized` splits lines at
-    white space instead of tokenizing them; `pool` ("mean", "max", "first-last", "sif") gives one vector per
-    sentence. `layers` is by default "all"; "sif" has its own. A longer line than `max_sentence_tokens` is refused; None
-    sets no limit.
+    white space instead of tokenizing them. `pool` ("mean", "max", "first-last", "sif", or a sentence head) gives one
+    vector per sentence. `layers` is by default "all"; "sif" and heads have their own. A longer line than
+    `max_sentence_tokens` is refused; None sets no limit.
 
     The output is locked against other processes and must not exist. Until it is complete, finished sentences are in
     `OUTPUT.part`: whatever ends the run, `resume=True` continues it and gives the same file.
@@ -76,7 +76,7 @@ def embed_file(
         Selection.parse(chosen, embedder.n_layers, dtype)
         settings = {
             "layers": chosen if isinstance(chosen, str | int) else list(chosen),
-            "pool": pool,
+            "pool": pooling.identity if pooling else None,
             "dtype": dtype,
             "tokenized": tokenized,
             "state": state,

@@ -231,10 +231,11 @@ class Embedder:
         batch_tokens: int | None = None,
         max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
     ) -> Array:
-        """Return one vector per sentence, (n, 2D), pooled over its tokens; `normalize` scales it to length 1.
+        """Return one vector per sentence, (n, dim), pooled over its tokens; `normalize` scales it to length 1.
 
-        `pooling` is "mean", "max", "first-last", or "sif" (docs/sentences.md compares them). `layers` is by default the
-        average; "sif" has its own.
+        `pooling` is "mean", "max", "first-last", "sif", or a sentence head: the folder of a trained task `sentences`,
+        or the name of an installed one (docs/sentences.md compares them). `layers` is by default the average; "sif" and
+        heads have their own.
         """
         if isinstance(layers, str) and layers == "all":
             raise ConfigError("encode() returns one vector per sentence; layers='all' gives several. Choose one")
@@ -250,7 +251,7 @@ class Embedder:
             read(), chosen.layers, state=state, batch_tokens=batch_tokens, max_sentence_tokens=max_sentence_tokens
         )
         rows = [chosen.pool(array, waiting.popleft()) for array in arrays]
-        vectors = np.stack(rows) if rows else np.zeros((0, self.dim), dtype=np.float32)
+        vectors = np.stack(rows) if rows else np.zeros((0, chosen.dim), dtype=np.float32)
         if normalize:
             norms = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = vectors / np.where(norms > 0, norms, 1)
@@ -260,7 +261,11 @@ class Embedder:
         self, name: str, layers: LayersArgument | None = None, default: LayersArgument = "average"
     ) -> SentencePooling:
         """Return the pooling of that name for this model, and the layers that it needs; or refuse them."""
-        return sentence_pooling(name, layers, self.config, self.sif, default)
+
+        def fingerprint() -> str:
+            return self.runner.once("fingerprint", self.fingerprint)  # it takes longer than a few sentences
+
+        return sentence_pooling(name, layers, self.config, self.sif, fingerprint, default)
 
     def score(
         self, sentence: Sentence, state: str = "fresh", *, max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS

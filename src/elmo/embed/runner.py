@@ -54,6 +54,7 @@ class _Computed:
     stored: State | None = None  # the warm state in the files of these weights
     before: dict[str, State] = field(default_factory=dict)  # before a boundary
     after: dict[str, State] = field(default_factory=dict)  # after a boundary, before the first token
+    texts: dict[str, str] = field(default_factory=dict)  # of `once`
 
 
 class Runner:
@@ -134,6 +135,13 @@ class Runner:
     def stored_state(self) -> State | None:
         """Return the warm state in the model's files, if there is one and the weights are still those of the files."""
         return self._current(use=False).stored
+
+    def once(self, name: str, compute: Callable[[], str]) -> str:
+        """Return `compute()`, which is called once for each set of weights."""
+        texts = self._current(use=False).texts
+        if name not in texts:
+            texts[name] = compute()
+        return texts[name]
 
     def read_weights(self, read: Callable[[BiLM], Result]) -> Result:
         """Return `read(biLM)`, which reads weights and keeps no reference to them."""

@@ -1,12 +1,21 @@
-"""THE NAME OF A POOLING ─▶ HOW A SENTENCE GETS ITS VECTOR: which layers it needs, and what is computed from them."""
+"""THE NAME OF A POOLING ─▶ HOW A SENTENCE GETS ITS VECTOR: which layers it needs, and what is computed from them.
+
+A name is that of a plain pooling, "sif", or that of a trained sentence head: an installed one, or the folder of one.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
 
 from elmo.embed.pooling import POOLINGS, SIF, pooling, sif
 from elmo.embed.selection import Array, LayersArgument
 from elmo.errors import ConfigError, WeightsError
 from elmo.model.bilm import BiLMConfig
+from elmo.weights import installed, sentence_head
+from elmo.weights.sentence_head import TrainedHead
 from elmo.weights.sif import Sif
 
 
@@ -14,34 +23,76 @@ from elmo.weights.sif import Sif
 class SentencePooling:
     """Turns the token vectors of a sentence into one vector."""
 
+    name: str  # by which any process finds it: an absolute path for a head that is not installed
+    identity: str  # poolings of one identity compute the same: the name, or the fingerprint of a head
     layers: LayersArgument  # what `embed` has to return
+    dim: int  # of the vector
     pool: Callable[[Array, Sequence[str]], Array]  # the array and the tokens of a sentence ─▶ its vector
 
 
 def refuse_unknown(name: str) -> None:
     """Refuse a name that is not a pooling."""
     if name not in POOLINGS and name != SIF:
-        raise ConfigError(f"pooling is {name!r}; expected one of {', '.join([*POOLINGS, SIF])}")
+        _folder_of_head(name)
 
 
 def sentence_pooling(
-    name: str, layers: LayersArgument | None, config: BiLMConfig, statistics: Sif | None, default: LayersArgument
+    name: str,
+    layers: LayersArgument | None,
+    config: BiLMConfig,
+    statistics: Sif | None,
+    fingerprint: Callable[[], str],
+    default: LayersArgument,
 ) -> SentencePooling:
-    """Find a pooling by its name; `layers` None are those of the statistics, or else the default."""
-    refuse_unknown(name)
-    if name == SIF:
-        return _sif(layers, statistics)
-    pool = pooling(name, config.directions)
-    return SentencePooling(default if layers is None else layers, lambda array, _: pool(array))
+    """Find a pooling by its name, for a model with this config, these statistics and this fingerprint.
+
+    If `layers` is None, they are those that the pooling was made for, or else the default.
+    """
+    if name in POOLINGS:
+        pool = pooling(name, config.directions)
+        chosen = default if layers is None else layers
+        return SentencePooling(name, name, chosen, config.output_dim, lambda array, _: pool(array))
+    folder = None if name == SIF else _folder_of_head(name)
+    if layers is not None:
+        raise ConfigError(f"layers is {layers!r}, but pooling {name!r} has its own: leave layers out")
+    return _sif(statistics, config.output_dim) if folder is None else _head(name, folder, fingerprint())
 
 
-def _sif(layers: LayersArgument | None, statistics: Sif | None) -> SentencePooling:
+def _folder_of_head(name: str) -> Path:
+    if (folder := sentence_head.find(name)) is None:
+        heads = ", ".join(sentence_head.names()) or "none"
+        raise ConfigError(
+            f"pooling is {name!r}; expected one of {', '.join([*POOLINGS, SIF])}; or a sentence head: the folder of "
+            f"one, or the name of an installed one ({heads})"
+        )
+    return folder
+
+
+def _sif(statistics: Sif | None, dim: int) -> SentencePooling:
     if statistics is None:
         raise WeightsError(
             "pooling is 'sif', but this model has no statistics for it; `elmo sif FOLDER TEXT` adds them to its folder"
         )
-    if layers is not None:
-        raise ConfigError(
-            f"layers is {layers!r}, but pooling 'sif' has its own, those of its statistics: leave layers out"
+    return SentencePooling(SIF, SIF, statistics.layers, dim, lambda array, tokens: sif(array, tokens, statistics))
+
+
+def _head(name: str, folder: Path, fingerprint: str) -> SentencePooling:
+    trained = sentence_head.read(folder)
+    if trained.bilm_fingerprint != fingerprint:
+        raise WeightsError(
+            f"{folder}: this sentence head reads the layers of {trained.bilm}; the model is another one, or was loaded "
+            f"with its softmax or another precision. Use elmo.load({trained.bilm!r}), or --model {trained.bilm}"
         )
-    return SentencePooling(statistics.layers, lambda array, tokens: sif(array, tokens, statistics))
+
+    def pool(array: Array, _: Sequence[str]) -> Array:
+        return _by_head(trained, array)
+
+    found = name if folder == installed.find(installed.TASKS, name) else str(folder)
+    return SentencePooling(found, trained.fingerprint, "all", trained.dim, pool)
+
+
+def _by_head(trained: TrainedHead, array: Array) -> Array:
+    if not array.shape[1]:
+        return np.zeros(trained.dim, dtype=array.dtype)
+    vector: Array = trained.encode(torch.from_numpy(array).float()).numpy()
+    return vector.astype(array.dtype, copy=False)

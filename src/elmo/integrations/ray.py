@@ -71,7 +71,8 @@ def embed_file_on_ray(
     with locked(output):  # also checks that the output can be written
         model = Path(model).absolute() if Path(model).exists() else model
         embedder = load(model, device="cpu", precision=precision)
-        chosen = embedder.pooling(pool, layers, default="all").layers if pool else layers or "all"
+        pooling = embedder.pooling(pool, layers, default="all") if pool else None
+        chosen = pooling.layers if pooling else layers or "all"
         Selection.parse(chosen, embedder.n_layers, dtype)
         job = Job(
             input=name,
@@ -81,7 +82,8 @@ def embed_file_on_ray(
             fingerprint=embedder.fingerprint(),
             window_tokens=WINDOW_BATCHES * embedder.runner.batch_tokens(batch_tokens),
             layers=chosen if isinstance(chosen, str | int) else list(chosen),
-            pool=pool,
+            pool=pooling.name if pooling else None,
+            pooling=pooling.identity if pooling else None,
             dtype=dtype,
             tokenized=tokenized,
             state=state,

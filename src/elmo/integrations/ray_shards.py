@@ -12,7 +12,7 @@ from elmo.embed.arrays import embed_sentences
 from elmo.embed.embedder import Embedder
 from elmo.embed.lines import tokens_of_lines
 from elmo.embed.store import Record, write_parquet
-from elmo.errors import DataError, ElmoError
+from elmo.errors import DataError, ElmoError, WeightsError
 from elmo.files import replacing
 from elmo.text.batches import windows
 from elmo.text.reader import Lines, TextColumn
@@ -32,6 +32,7 @@ class Job:
     window_tokens: int  # of a shard
     layers: str | int | list[float]
     pool: str | None
+    pooling: str | None  # its identity
     dtype: str
     tokenized: bool
     state: str
@@ -43,7 +44,7 @@ class Job:
     def settings(self) -> dict[str, Any]:
         """Return what a run and the run that it resumes must have in common. Files may have moved."""
         settings = asdict(self)
-        for name in ("input", "part", "model", "max_sentence_tokens"):
+        for name in ("input", "part", "model", "pool", "max_sentence_tokens"):
             del settings[name]
         return settings
 
@@ -115,11 +116,15 @@ def embed_shard(job: Job, embedder: Embedder, shard: Shard) -> None:
         batch_tokens=job.batch_tokens,
         max_sentence_tokens=job.max_sentence_tokens,
     )
-    pooled = embedder.pooling(job.pool).pool if job.pool else None
+    pooling = embedder.pooling(job.pool) if job.pool else None
+    if pooling and pooling.identity != job.pooling:
+        raise WeightsError(
+            f"{job.pool}: the sentence head is another one on this node; copy the same files to all nodes"
+        )
 
     def records() -> Iterator[Record]:
         for index, (tokens, array) in enumerate(zip(shard.sentences, arrays, strict=True), shard.first):
-            yield index, tokens, pooled(array, tokens) if pooled else array
+            yield index, tokens, pooling.pool(array, tokens) if pooling else array
 
     with replacing(Path(job.part) / shard_name(shard.number)) as path:
         write_parquet(path, records(), job.dtype, not job.forget_sentences, {"sentences": shard.digest()})

@@ -1,4 +1,4 @@
-"""SCIKIT-LEARN: texts ─▶ one vector each, (n, 2D), as a step of a pipeline. Needs the extra `sklearn`."""
+"""SCIKIT-LEARN: texts ─▶ one vector each, (n, dim), as a step of a pipeline. Needs the extra `sklearn`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -50,7 +50,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self
 
     def transform(self, X: Iterable[Sentence]) -> Array:  # noqa: N803
-        """Return the vectors of texts, (n, 2D), float32."""
+        """Return the vectors of texts, (n, dim), float32."""
         return self._encode(X)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -67,7 +67,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @property
     def _n_features_out(self) -> int:
         """The width of the vectors, for the names of the features: elmovectorizer0, elmovectorizer1, …"""
-        return loaded(str(self.model), self.device, self.precision).dim
+        return loaded(str(self.model), self.device, self.precision).pooling(self.pooling, self.layers).dim
 
     def _encode(self, texts: Iterable[Sentence]) -> Array:
         if self.state == "carried":

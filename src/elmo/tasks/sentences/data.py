@@ -6,10 +6,11 @@ that contradicts it. One to judge by is two sentences and their similarity, from
 """
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from elmo.errors import DataError
 from elmo.tasks.examples import Example, Splits
@@ -37,9 +38,9 @@ def read_entailed(path: Path) -> list[Example]:
     pairs: list[tuple[Tokens, Tokens]] = []
     contradictions: defaultdict[Tokens, list[Tokens]] = defaultdict(list)
     for number, line in read_lines(path):
-        label, premise, hypothesis = _pair(line, f"{path}:{number}")
-        if not (premise and hypothesis):
+        if not line.strip():
             continue
+        label, premise, hypothesis = _pair(line.rstrip(), f"{path}:{number}")
         if label == "entailment":
             pairs.append((premise, hypothesis))
         elif label == "contradiction":
@@ -51,16 +52,23 @@ def read_entailed(path: Path) -> list[Example]:
         negative = (some[used[premise] % len(some)],) if some else ()
         used[premise] += 1
         examples.append(Example((premise, hypothesis, *negative)))
+    if not examples:
+        raise DataError(f"{path}: contains no pair with the label 'entailment'")
     return examples
 
 
 def _pair(line: str, where: str) -> tuple[str, Tokens, Tokens]:
+    item: Any
     try:
         item = json.loads(line)
-        label, first, second = (item[name] for name in FIELDS)
-        return str(label), tuple(words(first)), tuple(words(second))
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{where}: {line[:40]!r}; expected a JSON object with {', '.join(FIELDS)}") from None
+    except (ValueError, RecursionError):
+        item = None
+    if isinstance(item, dict) and all(isinstance(item.get(name), str) for name in FIELDS):
+        first, second = (tuple(words(item[name])) for name in FIELDS[1:])
+        if first and second:
+            return item["gold_label"], first, second
+    names = ", ".join(FIELDS)
+    raise DataError(f"{where}: {line[:40]!r}; expected a JSON object with a label and two sentences: {names}")
 
 
 def read_judged(path: Path) -> list[Example]:
@@ -69,14 +77,37 @@ def read_judged(path: Path) -> list[Example]:
     for number, line in read_lines(path):
         fields = line.split("\t")
         try:
-            examples.append(Example((tuple(words(fields[5])), tuple(words(fields[6]))), float(fields[4])))
+            score, pair = float(fields[4]), (tuple(words(fields[5])), tuple(words(fields[6])))
         except (IndexError, ValueError):
+            score, pair = math.nan, ((), ())
+        if not (math.isfinite(score) and all(pair)):
             raise DataError(
                 f"{path}:{number}: {line[:40]!r}; expected tabs between genre, file, year, id, score and two sentences"
-            ) from None
+            )
+        examples.append(Example(pair, score))
     if not examples:
         raise DataError(f"{path}: contains no pairs")
     return examples
+
+
+def read_similarities(path: Path, gold: Sequence[Example]) -> list[float]:
+    """Read a file of predictions: one number per line, for each pair of the gold file."""
+    found = []
+    for number, line in read_lines(path):
+        try:
+            found.append(float(line))
+        except ValueError:
+            raise DataError(f"{path}:{number}: {line.strip()[:40]!r}; expected a number") from None
+        if not math.isfinite(found[-1]):
+            raise DataError(f"{path}:{number}: {line.strip()!r}; expected a finite number")
+    if len(found) != len(gold):
+        raise DataError(f"{path}: number of lines: {len(found)}; expected {len(gold)}, one for each pair")
+    return found
+
+
+def write_similarities(file: IO[str], examples: Sequence[Example], similarities: Sequence[float]) -> None:
+    """Write one number per line."""
+    file.writelines(f"{similarity!r}\n" for similarity in similarities)
 
 
 def labels(examples: Sequence[Example]) -> list[str]:

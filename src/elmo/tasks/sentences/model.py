@@ -12,19 +12,20 @@ import torch
 from torch import Tensor
 
 from elmo.config import CheckedConfig, PositiveFloat, PositiveInt
+from elmo.errors import ConfigError
 from elmo.model.device import to_device
 from elmo.model.sentence_head import SentenceHead, SentenceHeadSize
 from elmo.tasks.examples import Example
 from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
 from elmo.tasks.sentences import data, metric
-from elmo.tasks.task import Task, TaskModel
+from elmo.tasks.task import PredictionFormat, Task, TaskModel
 from elmo.tasks.train_config import TrainConfig
 from elmo.text.tokens import Tokens
 
 
 @dataclass(frozen=True)
 class SentencesConfig(CheckedConfig):
-    """The recipe of english-sentence, but for its model."""
+    """The recipe of a sentence head."""
 
     attention: PositiveInt = 128  # units that decide how much a token counts
     dim: PositiveInt = 512  # of a sentence vector
@@ -35,6 +36,28 @@ class SentencesConfig(CheckedConfig):
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(epochs=6, patience=3, batch_size=256, learning_rate=1e-3)
     )
+
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        inputs, elmo = self.inputs, self.inputs.elmo
+        wanted = {
+            "inputs.vectors": (inputs.vectors, None),
+            "inputs.characters": (inputs.characters, None),
+            "inputs.elmo.placement": (elmo.placement, "input"),
+            "inputs.elmo.trainable": (elmo.trainable, False),
+        }
+        for name, (found, expected) in wanted.items():
+            if found != expected:
+                raise ConfigError(
+                    f"{name} is {found!r}; a sentence head reads nothing but the layers of a frozen biLM: "
+                    f"expected {expected!r}"
+                )
+        if elmo.layer_norm == "bilm-tf":
+            raise ConfigError(
+                "inputs.elmo.layer_norm is 'bilm-tf': a vector would depend on the other sentences of its batch; "
+                "expected 'token' or none"
+            )
 
 
 class SentenceEncoder(TaskModel):
@@ -83,9 +106,9 @@ def info_nce(anchors: Tensor, candidates: Tensor, excluded: Tensor, temperature:
 
 
 def same_sentences(premises: Sequence[Tokens], candidates: Sequence[Tokens]) -> Tensor:
-    """Return which candidates are no negatives of a premise, (B, C): its own sentence again, or one of its premise.
+    """Return which candidates are no negatives of a premise, (B, C), although they belong to another example.
 
-    The pair itself is not among them.
+    They are the same sentence as its own candidate, or follow from the same premise.
     """
     numbers: dict[Tokens, int] = {}
     of_premises = torch.tensor([numbers.setdefault(text, len(numbers)) for text in premises])
@@ -97,5 +120,13 @@ def same_sentences(premises: Sequence[Tokens], candidates: Sequence[Tokens]) -> 
 
 
 TASK = Task(
-    "sentences", SentencesConfig, data.read, data.labels, SentenceEncoder, metric.score, data.parse, data.to_json
+    "sentences",
+    SentencesConfig,
+    data.read,
+    data.labels,
+    SentenceEncoder,
+    metric.score,
+    data.parse,
+    data.to_json,
+    PredictionFormat(data.read_judged, data.read_similarities, data.write_similarities),
 )
