@@ -5,12 +5,14 @@ import re
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from distributions import install, new_site
 from elmo.config import build, read_toml
+from elmo.embed.embedder import load as load_model
 from elmo.errors import ConfigError, DataError, WeightsError
 from elmo.tasks import folder
 from elmo.tasks.distribution import write_distribution
@@ -20,8 +22,9 @@ from elmo.tasks.ner.model import TASK
 from elmo.tasks.predict import load_task
 from elmo.weights import installed
 from elmo.weights.installed import MODELS, TASKS
-from embedders import assert_refused, elmo
+from embedders import assert_close, assert_refused, elmo, read_arrays
 from tasks.small_ner import splits, write_columns, write_elmo, write_vectors
+from tasks.small_sentences import train_head
 
 
 @pytest.fixture
@@ -107,6 +110,37 @@ def test_the_recipe_on_the_card_is_that_of_the_model(site: Path, tmp_path: Path)
     assert config == load("tagger/elmo_tagger", "cpu").config
     assert (config.hidden, config.inputs.vectors) == (9, "glove.txt")
     assert "license" not in Path("tagger/pyproject.toml").read_text() and not Path("tagger/LICENSE").exists()
+
+
+def test_a_sentence_head_is_packaged_installed_and_used_by_its_name(site: Path) -> None:
+    model = train_head("tiny", Path())
+    sentences = ["Anna saw Lima .", "", "x"]
+    expected = load_model("tiny", device="cpu").encode(sentences, pooling="run/model")
+    write_distribution(model, "my-sentence", license="CC-BY-SA-4.0", data="data")
+    assert install_distribution(Path("my-sentence"), site) == "my-sentence"
+    Path("my-sentence").rename("away")
+    Path("run").rename("gone")
+    found = load_model("tiny", device="cpu").encode(sentences, pooling="my-sentence")
+    assert_close(found, expected, 2e-3)  # float16
+    Path("in.txt").write_text("".join(f"{sentence}\n" for sentence in sentences))
+    ended = elmo("embed", "in.txt", "out.npz", "--model", "tiny", "--pool", "my-sentence", "--device", "cpu")
+    assert ended.code == 0, ended.err
+    assert_close(np.stack(read_arrays(Path("out.npz"))[0]), found, 1e-6)
+    with pytest.raises(WeightsError, match=r"reads the layers of tiny; .* Use elmo\.load\('tiny'\), or --model tiny$"):
+        load_model(device="cpu").encode(sentences, pooling="my-sentence")
+    card = Path("away/elmo_my_sentence/README.md").read_text(encoding="utf-8")
+    assert '`elmo.load("tiny").encode(sentences, pooling="my-sentence")`' in card and "| spearman |" in card
+    with pytest.raises(ConfigError, match=r"the name of an installed one \(my-sentence\)$"):
+        load_model("tiny", device="cpu").encode(sentences, pooling="my-sentences")
+
+
+def test_a_head_with_its_own_bilm(site: Path, tmp_path: Path) -> None:
+    write_distribution(train_head(tmp_path / "tiny", Path()), "head")
+    inside = Path("head/elmo_head")
+    vectors = load_model(inside / "elmo", device="cpu").encode(["x"], pooling=str(inside))
+    assert_close(vectors, load_model("tiny", device="cpu").encode(["x"], pooling="run/model"), 2e-3)
+    card = (inside / "README.md").read_text(encoding="utf-8")
+    assert '`model.encode(sentences, pooling="head")`' in card and "; the model is the biLM in `elmo/`." in card
 
 
 def test_a_bilm_that_is_not_installed_is_contained(site: Path, tmp_path: Path) -> None:

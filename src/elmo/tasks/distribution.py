@@ -23,7 +23,7 @@ from elmo.tasks.folder import TrainedTask
 from elmo.tasks.inputs import BILM, UNKNOWN_WORD
 from elmo.tasks.predict import Predictor
 from elmo.tasks.task import Task
-from elmo.weights import installed
+from elmo.weights import installed, sentence_head
 
 PARTS = ("dev", "test")
 
@@ -187,6 +187,7 @@ def _card(
             f"# {name}: {title or 'a trained task'}",
             f"`pip install {_distribution(name)}`, then `elmo predict {name} FILE`, `elmo evaluate {name} DATA` or",
             f'`elmo.load_task("{name}")`; no network is needed.',
+            *([_about_sentences(name, bilm)] if trained.task.name == sentence_head.TASK else []),
             "",
             *_rows(["", ""], [[key, value] for key, value in rows.items()]),
             *([notes.strip(), ""] if notes.strip() else []),
@@ -199,6 +200,12 @@ def _card(
             "",
         ]
     )  # fmt: skip
+
+
+def _about_sentences(name: str, bilm: str | None) -> str:
+    model = f'elmo.load("{bilm}")' if bilm is not None else "model"
+    which = "" if bilm is not None else "; the model is the biLM in `elmo/`"
+    return f'Sentence vectors: `{model}.encode(sentences, pooling="{name}")`, or `elmo embed --pool {name}`{which}.'
 
 
 def _about_bilm(trained: TrainedTask, bilm: str | None) -> str:
