@@ -65,4 +65,4 @@ def test_baselines_and_the_model_come_first_and_a_model_counts_once(tmp_path: Pa
 
 
 def test_the_paper_has_a_figure_for_every_task() -> None:
-    assert set(tasks.PAPER) == set(TASKS)
+    assert set(tasks.PAPER) == set(TASKS) - {"sentences"}  # which is not the paper's

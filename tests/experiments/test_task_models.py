@@ -20,7 +20,7 @@ def task_models(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_every_task_has_its_notes(task_models: ModuleType) -> None:
-    assert set(task_models.SHIPPED) == set(TASKS)
+    assert set(task_models.SHIPPED) == set(TASKS) - {"sentences"}  # its model is no task of the paper
     assert "may not be redistributed" in task_models.SHIPPED["ner"].notes
 
 
