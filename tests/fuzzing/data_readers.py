@@ -21,6 +21,7 @@ from elmo.tasks.coref import data as coref
 from elmo.tasks.examples import Example
 from elmo.tasks.ner import data as ner
 from elmo.tasks.reading import parse_sentence
+from elmo.tasks.sentences import data as sentences
 from elmo.tasks.snli import data as snli
 from elmo.tasks.squad import data as squad
 from elmo.tasks.squad import predictions
@@ -55,6 +56,7 @@ SNLI = b"".join(
     for label in ("neutral", "-", "entailment")
 )
 SST = b"(3 (2 It) (4 (2 's) (3 fun)))\n\n(0 (1 -LRB-) (2 a\\/b))\n"
+STS = "captions\tnone\t2012\t0001\t3.800\tA man isn't here.\tNobody is naïve.\n".encode() * 2
 CONTEXT = "The old mill (built in 1712) stands on the River Wey; its owner isn't selling it."
 SQUAD = json.dumps(
     {
@@ -110,6 +112,8 @@ def task_readers() -> list[Reader]:
         Reader("squad predictions", ({"gold.json": SQUAD, "file.json": ANSWERS},), _json, _answers(squad_format)),
         Reader("snli", ({"file.jsonl": SNLI},), _json_lines, _whole(snli.read_file)),
         Reader("sst", ({"file.txt": SST},), _trees, _whole(partial(sst.read_file, phrases=True))),
+        Reader("sentences", ({"file.jsonl": SNLI},), _json_lines, _whole(sentences.read_entailed)),
+        Reader("similarities", ({"file.csv": STS},), _lines, _whole(sentences.read_judged)),
         Reader("items", tuple({"file.json": json.dumps(item).encode()} for item in ITEMS), _json, _read_item),
     ]
 

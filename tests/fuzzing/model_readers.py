@@ -22,8 +22,10 @@ import tf_writer
 from elmo.embed.embedder import Embedder
 from elmo.model.bilm import BiLM
 from elmo.model.lstm import State
+from elmo.model.scalar_mix import ScalarMix
+from elmo.model.sentence_head import SentenceHead, SentenceHeadSize
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights import archive, bilm_tf, folder, source, tensor_files
+from elmo.weights import archive, bilm_tf, folder, sentence_head, source, tensor_files
 from elmo.weights.folder import Pretrained
 from fuzzing.cases import Files, Link, Reader
 from fuzzing.mutations import NUMBERS, changed_bytes, changed_json, changed_lines, changed_one
@@ -54,6 +56,7 @@ def model_readers() -> list[Reader]:
         Reader("hdf5", (published, *_other_hdf5(published)), _changed_hdf5, source.read),
         Reader("options", (published,), _changed_options, _load),
         Reader("safetensors folder", tuple(_folders()), _changed_folder, _load),
+        Reader("sentence head", (_contents(_write_head),), _changed_head, _encode),
         Reader("archive", _archives(published), _changed_archive, _unpack),
         Reader("tensorflow checkpoint", (_checkpoint(),), _changed_checkpoint, partial(_load, softmax=True)),
         Reader("many langs", (_contents(lambda path: folder_of(path, seed=0)),), _changed_many_langs, _load),
@@ -153,6 +156,35 @@ def _folders() -> list[Files]:
     sharded = _contents(lambda path: _write_sharded(path, bilm))
     dtypes = (None, torch.float16, torch.int8)
     return [*(_contents(partial(folder.write, model, dtype=dtype)) for dtype in dtypes), sharded]
+
+
+def _write_head(path: Path) -> None:
+    """Write what `encode` reads of a trained task `sentences`."""
+    torch.manual_seed(0)
+    parts = {
+        "inputs.mix_input.": ScalarMix(3, layer_norm="token"),
+        "head.": SentenceHead(SentenceHeadSize(6, attention=2, dim=4)),
+    }
+    state = {f"{prefix}{name}": x for prefix, part in parts.items() for name, x in part.state_dict().items()}
+    config = {"attention": 2, "dim": 4, "inputs": {"elmo": {"mix": "learned", "layer_norm": "token"}}}
+    elmo = {"name": "tiny", "fingerprint": "f"}
+    path.mkdir()
+    record = {"model_type": "elmo-task", "task": "sentences", "config": config, "elmo": elmo}
+    (path / "config.json").write_text(json.dumps(record))
+    tensor_files.write_tensors(path / "model.safetensors", state)
+
+
+def _changed_head(rng: Random, files: Files) -> Files:
+    name = rng.choice(sorted(files))
+    if rng.random() < 0.03:
+        return {**files, name: rng.choice(LINKS)}
+    if name.endswith(".json"):
+        return {**files, name: changed_json(rng, files[name])}
+    return {**files, name: (changed_bytes if rng.random() < 0.4 else _changed_header)(rng, files[name])}
+
+
+def _encode(path: Path) -> None:
+    sentence_head.read(path, 3, 6, "f").encode(torch.ones(3, 2, 6))
 
 
 def _write_sharded(path: Path, bilm: BiLM) -> None:

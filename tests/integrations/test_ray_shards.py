@@ -12,7 +12,6 @@ import pytest
 from elmo.embed.embed_file import embed_file
 from elmo.errors import DataError, WeightsError
 from elmo.integrations.ray_shards import Job, cut, embed_shard, error_of, is_done, shard_name
-from elmo.weights import sentence_head
 from embedders import assert_close, embedder, fresh, write_model
 from tasks.small_sentences import train_head
 
@@ -85,7 +84,7 @@ def test_a_sentence_head_must_be_the_same_on_all_nodes(job: Job, tmp_path: Path)
     model = write_model(tmp_path / "model")
     head = str(train_head(model, tmp_path))
     embed_file(job.input, tmp_path / "alone.parquet", model, tokenized=True, batch_tokens=1, device="cpu", pool=head)
-    with_head = replace(job, pool=head, pooling=sentence_head.read(Path(head)).fingerprint)
+    with_head = replace(job, pool=head, pooling=embedder().pooling(head).identity)
     for shard in cut(with_head):
         embed_shard(with_head, embedder(), shard)
     assert parquet.read_table(job.part).equals(parquet.read_table(tmp_path / "alone.parquet"))

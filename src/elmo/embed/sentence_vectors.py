@@ -55,7 +55,7 @@ def sentence_pooling(
     folder = None if name == SIF else _folder_of_head(name)
     if layers is not None:
         raise ConfigError(f"layers is {layers!r}, but pooling {name!r} has its own: leave layers out")
-    return _sif(statistics, config.output_dim) if folder is None else _head(name, folder, fingerprint())
+    return _sif(statistics, config.output_dim) if folder is None else _head(name, folder, config, fingerprint())
 
 
 def _folder_of_head(name: str) -> Path:
@@ -76,13 +76,8 @@ def _sif(statistics: Sif | None, dim: int) -> SentencePooling:
     return SentencePooling(SIF, SIF, statistics.layers, dim, lambda array, tokens: sif(array, tokens, statistics))
 
 
-def _head(name: str, folder: Path, fingerprint: str) -> SentencePooling:
-    trained = sentence_head.read(folder)
-    if trained.bilm_fingerprint != fingerprint:
-        raise WeightsError(
-            f"{folder}: this sentence head reads the layers of {trained.bilm}; the model is another one, or was loaded "
-            f"with its softmax or another precision. Use elmo.load({trained.bilm!r}), or --model {trained.bilm}"
-        )
+def _head(name: str, folder: Path, config: BiLMConfig, fingerprint: str) -> SentencePooling:
+    trained = sentence_head.read(folder, config.n_layers, config.output_dim, fingerprint)
 
     def pool(array: Array, _: Sequence[str]) -> Array:
         return _by_head(trained, array)

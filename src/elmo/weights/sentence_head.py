@@ -7,19 +7,17 @@ puts beside them unless it is installed, is not.
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from elmo.errors import ElmoError, WeightsError
+from elmo.errors import ConfigError, ElmoError, WeightsError
 from elmo.model.layers import Layers
 from elmo.model.scalar_mix import ScalarMix
 from elmo.model.sentence_head import SentenceHead, SentenceHeadSize
 from elmo.weights import installed
 from elmo.weights.json_file import read_json
+from elmo.weights.tensor_files import read_tensors
 
 TASK = "sentences"
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -33,7 +31,6 @@ class TrainedHead:
     mix: ScalarMix
     head: SentenceHead
     bilm: str  # its name, or its folder
-    bilm_fingerprint: str  # `Embedder.fingerprint()` of the biLM
     dim: int  # of a sentence vector
     fingerprint: str  # a hash of config and weights
 
@@ -65,38 +62,48 @@ def _is_head(folder: Path) -> bool:
         return False
 
 
-def read(folder: Path) -> TrainedHead:
-    """Read the head of a trained task `sentences`."""
-    record = read_json(folder / CONFIG)
+def read(folder: Path, n_layers: int, input_dim: int, fingerprint: str) -> TrainedHead:
+    """Read the head of a trained task `sentences`, for a biLM of these sizes with this fingerprint."""
+    path = folder / CONFIG
+    record = read_json(path)
     if record.get("model_type") != "elmo-task" or record.get("task") != TASK:
         what = record.get("task", record.get("model_type"))
-        raise WeightsError(f"{folder}: is a model of {what!r}; expected a trained task {TASK!r}")
+        raise WeightsError(f"{folder}: is a model of {what!r:.80}; expected a trained task {TASK!r}")
     try:
-        config, elmo, state = record["config"], record["elmo"], load_file(folder / WEIGHTS)
-        settings, projection = config["inputs"]["elmo"], state[f"{HEAD}projection.weight"]
-        n_layers = len(state.get(f"{MIX}scalars", state.get(f"{MIX}fixed", ())))
-        mix = ScalarMix(n_layers, settings["mix"], layer_norm=settings["layer_norm"])
-        head = SentenceHead(SentenceHeadSize(projection.shape[1], config["attention"], config["dim"]))
-        _load(mix, state, MIX)
-        _load(head, state, HEAD)
+        config, elmo = record["config"], record["elmo"]
+        attention, dim, settings = config["attention"], config["dim"], config["inputs"]["elmo"]
         bilm = str(folder / elmo["folder"]) if "folder" in elmo else str(elmo["name"])
-        return TrainedHead(mix, head, bilm, str(elmo["fingerprint"]), config["dim"], _fingerprint(settings, state))
-    except (OSError, SafetensorError, KeyError, IndexError, TypeError, ValueError, RuntimeError, ElmoError) as error:
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        raise WeightsError(f"{folder}: cannot be read as a trained task {TASK!r} ({what})") from None
+        expected, mix_name, layer_norm = elmo["fingerprint"], settings["mix"], settings["layer_norm"]
+    except (KeyError, TypeError) as error:
+        raise WeightsError(f"{path}: lacks {error}; expected what `elmo train {TASK}` writes there") from None
+    if not all(isinstance(size, int) and 1 <= size < 1 << 31 for size in (attention, dim)):
+        raise WeightsError(f"{path}: attention is {attention!r:.40}, dim is {dim!r:.40}; expected positive integers")
+    if expected != fingerprint:
+        raise WeightsError(
+            f"{folder}: this sentence head reads the layers of {bilm}; the model is another one, or was loaded with "
+            f"its softmax or another precision. Use elmo.load({bilm!r}), or --model {bilm}"
+        )
+    try:
+        with torch.device("meta"):  # without memory for the sizes that config.json claims
+            mix = ScalarMix(n_layers, str(mix_name), layer_norm=layer_norm)
+            head = SentenceHead(SentenceHeadSize(input_dim, attention, dim))
+    except ConfigError as error:
+        raise WeightsError(f"{path}: {error}") from None
+    state = {**_load(mix, folder / WEIGHTS, MIX), **_load(head, folder / WEIGHTS, HEAD)}
+    return TrainedHead(mix, head, bilm, dim, _fingerprint((mix_name, layer_norm), state))
 
 
-def _load(module: nn.Module, state: dict[str, Tensor], prefix: str) -> None:
-    tensors = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-    for name, tensor in tensors.items():
-        if not tensor.isfinite().all():
-            raise ValueError(f"{prefix}{name} has values that are not finite")
-    module.load_state_dict(tensors)
+def _load(module: nn.Module, path: Path, prefix: str) -> dict[str, Tensor]:
+    """Give a module its tensors; return them by their names in the file."""
+    shapes = {f"{prefix}{name}": tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    state = {name: tensor.clone() for name, tensor in read_tensors(path, shapes, CONFIG).items()}
+    module.load_state_dict({name.removeprefix(prefix): tensor for name, tensor in state.items()}, assign=True)
     module.eval().requires_grad_(False)
+    return state
 
 
-def _fingerprint(settings: dict[str, Any], state: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256(repr((settings["mix"], settings["layer_norm"])).encode())
+def _fingerprint(settings: tuple[str, str | None], state: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(repr(settings).encode())
     for name in sorted(state):
-        digest.update(f"{name} {tuple(state[name].shape)}\n".encode() + state[name].float().numpy().tobytes())
+        digest.update(f"{name} {tuple(state[name].shape)}\n".encode() + state[name].numpy().tobytes())
     return digest.hexdigest()[:16]
