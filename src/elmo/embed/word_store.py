@@ -4,6 +4,9 @@ A folder has one SQLite file for each model, kind of device and version. A trans
 number of processes may read and write at once. Whatever is wrong with a file costs time, never a result: every vector
 has a checksum, and a file whose first vectors are not what this machine computes, to the bit, is started over. It may
 be deleted at any time. When it is full, the words that were stored first make room.
+
+Results are equal to the bit because a word has the same bits in any batch. That holds for widths that are multiples of
+16, such as those of all published models; with others, the last bit may depend on the batch, with and without a store.
 """
 
 import hashlib
@@ -108,7 +111,7 @@ class WordStore:
         with closing(self._open()) as file:
             rows = dict(self._whole(file.execute(FIRST)))
         if rows and _rows(encode([_word(key) for key in rows])) != list(rows.values()):
-            log.warning("%s: computed on another kind of machine; starting it over", self.path)
+            log.warning("%s: other last bits than computed here; starting it over", self.path)
             self._remove()
         self._checked = True
 
