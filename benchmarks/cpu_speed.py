@@ -1,7 +1,8 @@
-"""The CPU path beside an older version of itself, plain PyTorch and simple_elmo: speed, memory, load, busy machines.
+"""The CPU path beside an older version of itself, plain PyTorch, AllenNLP and simple_elmo: speed, memory, load.
 
     git worktree add --detach ../before f0e2c33
     python benchmarks/cpu_speed.py TEXT --before ../before [--sizes english original] [--threads 1 2] [--busy 2]
+    pip install --no-deps --target FOLDER allennlp==2.10.1     # for --allennlp FOLDER
 
 TEXT has one raw sentence per line. Every contestant is a process of its own that waits for its turn; in each of
 `--rounds` rounds they take turns at every task, so that a busy moment of the machine falls on all of them. A figure is
@@ -51,7 +52,8 @@ class Contestant:
 
 
 def child(
-    model: str, text: str, threads: int | None, precision: str, plain: bool, save: str, cpu_time: bool
+    model: str, text: str, threads: int | None, precision: str, plain: bool, save: str, cpu_time: bool,
+    allennlp: list[str] | None = None,
 ) -> None:
     """Answer tasks from standard input with tokens/s."""
     clock = time.process_time if cpu_time else time.perf_counter
@@ -69,6 +71,10 @@ def child(
         from plain import PlainBiLM
 
         other = PlainBiLM(embedder.bilm)
+    if allennlp is not None:
+        from allennlp_peer import AllenNLP
+
+        other = AllenNLP(*map(Path, allennlp))
 
     def stream() -> None:
         if other is None:
@@ -85,7 +91,8 @@ def child(
     for line in sys.stdin:
         task = line.strip()
         if task == "save":
-            np.savez(save, *embedder.embed(sentences["stream"][:64]))
+            some = sentences["stream"][:64]
+            np.savez(save, *(embedder.embed(some) if other is None else other.embed(some)))
             print(0, flush=True)
             continue
         run, part = (stream, "stream") if task.startswith("stream") else (one, "one")
@@ -202,11 +209,12 @@ def errors(wanted: Path, found: Path) -> str:
 def measure(size: str, arguments: argparse.Namespace, folder: Path) -> None:
     from embed_speed import mean_rows, sentences_of, simple_elmo
 
+    from elmo.embed.embedder import load
     from elmo.model.bilm import BiLM, BiLMConfig
     from elmo.weights import bilm_tf
 
     stream, one = N_SENTENCES[size]
-    sentences = sentences_of(arguments.text, stream)
+    sentences = sentences_of(arguments.text, min(stream, arguments.sentences or stream))
     text = folder / f"{size}.json"
     alone = [sentence for sentence in sentences if 15 <= len(sentence) <= 25][:one]
     text.write_text(json.dumps({"stream": sentences, "one": alone}))
@@ -214,17 +222,24 @@ def measure(size: str, arguments: argparse.Namespace, folder: Path) -> None:
     if size != "english":
         model = str(folder / "weights.hdf5")
         bilm_tf.write(BiLM(BiLMConfig.preset(size)), folder / "options.json", Path(model))
+    if arguments.allennlp and size == "english":
+        bilm_tf.write(load(size, device="cpu").bilm, folder / "options.json", folder / "weights.hdf5")
     here, before = HERE.parent.parent / "src", arguments.before / "src"
     kinds = [("before", before, "float32"), ("float32", here, "float32"), ("int8", here, "int8")]
 
-    def contestants(threads: int | None, plain: bool) -> list[Contestant]:
+    def contestants(threads: int | None, others: bool) -> list[Contestant]:
         common = {"model": model, "text": str(text), "threads": threads, "cpu_time": arguments.cpu_time}
         them = [
             Contestant(name, source, **common, precision=precision, plain=False, save=str(folder / f"{name}.npz"))
             for name, source, precision in kinds
         ]
-        if plain:
+        if others:
             them.append(Contestant("plain", here, **common, precision="float32", plain=True, save=""))
+        if others and arguments.allennlp:
+            files = [str(path) for path in (arguments.allennlp, folder / "options.json", folder / "weights.hdf5")]
+            save = str(folder / "AllenNLP.npz")
+            peer = Contestant("AllenNLP", here, **common, precision="float32", plain=False, save=save, allennlp=files)
+            them.append(peer)
         return them
 
     tokens = sum(map(len, sentences))
@@ -234,20 +249,23 @@ def measure(size: str, arguments: argparse.Namespace, folder: Path) -> None:
     print(f"Bound, one thread, at {rows} rows a step: {bound:,.0f} tokens/s")
     names = ["before", "float32", "int8"]
     for threads in arguments.threads:
-        them = contestants(threads, plain=True)
+        them = contestants(threads, others=True)
         found = compare(them[:3], TASKS, arguments.rounds)
         found |= compare(them[3:], [TASKS[1], TASKS[3]], 1)
-        for cold, warm in ((TASKS[0], TASKS[1]), (TASKS[2], TASKS[3])):
-            found["plain", cold] = found["plain", warm]
+        others = [contestant.name for contestant in them[3:]]
+        for name in others:  # they have no cache
+            for cold, warm in ((TASKS[0], TASKS[1]), (TASKS[2], TASKS[3])):
+                found[name, cold] = found[name, warm]
         if threads == arguments.threads[0]:
-            for contestant in them[:3]:
+            saving = [contestant for contestant in them if contestant.name != "plain"]
+            for contestant in saving:
                 contestant.ask("save")
-            for name in names[1:]:
+            for name in (contestant.name for contestant in saving[1:]):
                 print(f"{name}: {errors(folder / 'before.npz', folder / f'{name}.npz')}")
         for contestant in them:
             contestant.end()
         print(f"\n{threads} threads; in brackets, against before:\n")
-        table(found, [*names, "plain"], TASKS, "before", threads * bound)
+        table(found, [*names, *others], TASKS, "before", threads * bound)
     if arguments.simple_elmo:
         like = "small" if size == "english" else size
         for batch, some in ((32, sentences[:128]), (1, alone[:16])):
@@ -256,8 +274,8 @@ def measure(size: str, arguments: argparse.Namespace, folder: Path) -> None:
     if arguments.busy:
         tasks = [TASKS[1], TASKS[3]]
         with neighbours(arguments.busy):
-            them = contestants(None, plain=False)
-            alone_there = contestants(1, plain=False)
+            them = contestants(None, others=False)
+            alone_there = contestants(1, others=False)
             for contestant in alone_there:
                 contestant.name += ", one thread"
             found = compare([*alone_there, *them], tasks, arguments.rounds)
@@ -291,6 +309,8 @@ def main() -> None:
         "--cpu-time", action="store_true", help="count CPU seconds: for one thread on a machine that others use, too"
     )
     parser.add_argument("--simple-elmo", metavar="PYTHON", help="an interpreter that has simple_elmo and TensorFlow")
+    parser.add_argument("--allennlp", type=Path, metavar="FOLDER", help="where AllenNLP 2.10.1 is installed")
+    parser.add_argument("--sentences", type=int, help="at most so many sentences of a stream, for a quick look")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--fresh", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -303,6 +323,9 @@ def main() -> None:
     else:
         import torch
 
+        if arguments.allennlp is None or not (arguments.allennlp / "allennlp").is_dir():
+            print("AllenNLP is left out: give --allennlp the folder in which it is installed")
+            arguments.allennlp = None
         print(f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
         with tempfile.TemporaryDirectory() as folder:
             for size in arguments.sizes:

@@ -36,10 +36,13 @@ def test_the_first_sense_baseline_is_the_published_one(tmp_path: Path) -> None:
     )
 
 
-def test_answers_are_the_nearest_mean_vectors(tmp_path: Path) -> None:
-    config = senses.SensesConfig(mini.model(), "senses/train", "senses/test", wordnet="wordnet", vectors="vectors.txt")
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_answers_are_the_nearest_mean_vectors(tmp_path: Path, precision: str) -> None:
+    config = senses.SensesConfig(
+        mini.model(), "senses/train", "senses/test", wordnet="wordnet", vectors="vectors.txt", precision=precision
+    )
     found = senses.run(config, mini.workspace(tmp_path))
-    model = elmo.load(mini.model())
+    model = elmo.load(mini.model(), precision=precision)
 
     def vector(sentence: list[str], place: int) -> np.ndarray:  # layer 1
         row = next(iter(model.embed([sentence])))[1, place]

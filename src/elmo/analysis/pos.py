@@ -43,6 +43,7 @@ class PosConfig(CheckedConfig):
     data: str = "ud-english-ewt"  # *-train.conllu, *-dev.conllu, *-test.conllu
     seeds: PositiveInt = 3
     epochs: PositiveInt = 20
+    precision: str = "float32"  # of the vectors
 
 
 def run(config: PosConfig, workspace: Workspace) -> Results:
@@ -52,7 +53,7 @@ def run(config: PosConfig, workspace: Workspace) -> Results:
     names = sorted({tag for part in parts for _, tags in part for tag in tags})
     numbers = {name: number for number, name in enumerate(names)}
     tags = [np.array([numbers[tag] for _, tags in part for tag in tags]) for part in parts]
-    model = load(config.model)
+    model = load(config.model, precision=config.precision)
     vectors = [_vectors(model, part, workspace, name) for part, name in zip(parts, PARTS, strict=True)]
     layers = []
     for layer in range(model.n_layers):

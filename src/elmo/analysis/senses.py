@@ -47,6 +47,7 @@ class SensesConfig(CheckedConfig):
     sets: tuple[str, ...] = ("semeval2007", "semeval2013", "semeval2015", "senseval2", "senseval3")
     wordnet: str = "wordnet-3.0/dict"
     vectors: str | None = "vectors/glove.6B.100d.tasks.txt"
+    precision: str = "float32"  # of the vectors
 
 
 class SenseVectors:
@@ -76,7 +77,7 @@ def run(config: SensesConfig, workspace: Workspace) -> Results:
     """Learn from SemCor, answer every test set."""
     wordnet, train, test = (workspace.find(name) for name in (config.wordnet, config.train, config.test))
     static = StaticVectors(workspace.find(config.vectors)) if config.vectors is not None else None
-    vectors = SenseVectors(load(config.model), static, workspace)
+    vectors = SenseVectors(load(config.model, precision=config.precision), static, workspace)
     first = first_senses(wordnet)
     known = senses_of(vectors, _annotated(train))
     methods = [FIRST, *vectors.methods]

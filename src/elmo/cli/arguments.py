@@ -34,6 +34,12 @@ BatchTokensOption = Annotated[
 MaxTokensOption = Annotated[
     int, typer.Option("--max-sentence-tokens", metavar="N", help="Refuse a line with more tokens.", min=1)
 ]
+WordCacheOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--word-cache", metavar="FOLDER", help="Keep word vectors there for later commands; it may be deleted any time."
+    ),
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", metavar="N", help="Number of CPU threads. By default PyTorch chooses.", min=1),

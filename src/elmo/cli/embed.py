@@ -16,6 +16,7 @@ from elmo.cli.arguments import (
     TextArgument,
     ThreadsOption,
     TokenizedOption,
+    WordCacheOption,
     use_threads,
 )
 from elmo.cli.interrupt import interrupted_by_sigterm
@@ -62,6 +63,7 @@ def embed(
     max_sentence_tokens: MaxTokensOption = 100_000,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
+    word_cache: WordCacheOption = None,
     threads: ThreadsOption = None,
     forget_sentences: Annotated[
         bool, typer.Option("--forget-sentences", help="Do not store the sentences in the file.")
@@ -104,12 +106,14 @@ def embed(
     if engine == "ray":
         from elmo.integrations.ray import embed_file_on_ray
 
+        if word_cache is not None:
+            raise ConfigError("--word-cache is for --engine local; leave it out")
         call = partial(embed_file_on_ray, threads=threads, workers=workers, field=field or "text")
     else:
         if workers is not None or field is not None:
             raise ConfigError(f"{'--workers' if workers else '--field'} is for --engine ray; leave it out")
         use_threads(threads)
-        call = partial(embed_file, batch_size=batch_size)
+        call = partial(embed_file, batch_size=batch_size, word_cache=word_cache)
     with interrupted_by_sigterm(), FileReport(total_bytes([input])) as report:
         try:
             done = call(

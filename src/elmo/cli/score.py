@@ -15,6 +15,7 @@ from elmo.cli.arguments import (
     TextArgument,
     ThreadsOption,
     TokenizedOption,
+    WordCacheOption,
     to_standard_output,
     use_threads,
 )
@@ -40,6 +41,7 @@ def score(
     max_sentence_tokens: MaxTokensOption = 100_000,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
+    word_cache: WordCacheOption = None,
     threads: ThreadsOption = None,
 ) -> None:
     """Score the sentences of a text file with the language model.
@@ -76,6 +78,7 @@ def score(
                 max_sentence_tokens=max_sentence_tokens,
                 device=device,
                 precision=precision,
+                word_cache=word_cache,
                 totals=totals,
                 progress=report.show,
             )

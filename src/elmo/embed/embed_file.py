@@ -46,6 +46,7 @@ def embed_file(
     max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
     device: str = "auto",
     precision: str = "float32",
+    word_cache: str | Path | None = None,
     forget_sentences: bool = False,
     resume: bool = False,
     progress: EmbedProgress | None = None,
@@ -55,7 +56,8 @@ def embed_file(
     `input` may be compressed; "-" is standard input. A blank line is an empty sentence. `tokenized` splits lines at
     white space instead of tokenizing them. `pool` ("mean", "max", "first-last", "sif", or a sentence head) gives one
     vector per sentence. `layers` is by default "all"; "sif" and heads have their own. A longer line than
-    `max_sentence_tokens` is refused; None sets no limit.
+    `max_sentence_tokens` is refused; None sets no limit. `word_cache` is a folder that keeps word vectors for later
+    calls (docs/cpu.md).
 
     The output is locked against other processes and must not exist. Until it is complete, finished sentences are in
     `OUTPUT.part`: whatever ends the run, `resume=True` continues it and gives the same file.
@@ -70,7 +72,7 @@ def embed_file(
     refuse_existing(output)
     with locked(output):  # also checks that the output can be written
         remove_leftovers(output)
-        embedder = load(model, device=device, precision=precision)
+        embedder = load(model, device=device, precision=precision, word_cache=word_cache)
         pooling = embedder.pooling(pool, layers, default="all") if pool else None
         chosen = pooling.layers if pooling else layers or "all"
         Selection.parse(chosen, embedder.n_layers, dtype)

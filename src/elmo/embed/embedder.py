@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmo.embed.arrays import Staging, embed_sentences
 from elmo.embed.language_model import LanguageModel, Scores, Substitute
@@ -20,6 +20,7 @@ from elmo.embed.runner import Runner
 from elmo.embed.selection import Array, LayersArgument
 from elmo.embed.sentence_vectors import SentencePooling, sentence_pooling
 from elmo.embed.sentences import MAX_SENTENCE_TOKENS, Sentence, tokenize_sentences
+from elmo.embed.word_store import WordStore
 from elmo.embed.words import WordCache, WordEncoder
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
@@ -44,6 +45,7 @@ def load(
     token_embeddings: str | Path | None = None,
     softmax: bool = False,
     cache_bytes: int = CACHE_BYTES,
+    word_cache: str | Path | None = None,
 ) -> "Embedder":
     """Load a model: a folder, an archive, an HDF5 or a checkpoint, a hub id, an installed or a published name.
 
@@ -54,6 +56,7 @@ def load(
     `vocabulary`, words are looked up in that file instead of being read as characters. `softmax` also reads the softmax
     of a folder or a checkpoint, which `score` and `substitutes` need. `precision="bfloat16"` is faster, and less exact,
     on GPUs and on processors with instructions for it; `precision="int8"` on CPUs, whatever the precision of the files.
+    `word_cache` is a folder that keeps word vectors for later processes (docs/cpu.md).
     """
     where = device_named(device)
     read = source.read(
@@ -61,6 +64,9 @@ def load(
     )
     embedder = Embedder(read, device=where, precision=precision, cache_bytes=cache_bytes, name=str(model))
     embedder.runner.sole_owner = True  # nobody else has read these files
+    if word_cache is not None and embedder.config.n_words is None:  # a word table is on disk already
+        weight, dim = embedder.runner.module.weight, embedder.config.lstm.projection_dim
+        embedder.runner.store = WordStore(word_cache, embedder.word_fingerprint(), weight, dim)
     return embedder
 
 
@@ -306,12 +312,17 @@ class Embedder:
 
         With `precision="int8"` it is another one, because the vectors are.
         """
-        # Sums of the values' bits, as integers: the same in any order, on any device.
-        sums = self.runner.read_weights(
-            lambda bilm: [int(parameter.float().view(torch.int32).sum()) for parameter in bilm.parameters()]
-        )
-        what = (self.config, sums, "int8") if self.precision == "int8" else (self.config, sums)
-        return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+        return _short_hash(self.config, self.runner.read_weights(_sums), *self._rounding())
+
+    def word_fingerprint(self) -> str:
+        """Return a short hash of what `token_vectors` depends on: the same for models that differ in LSTMs only."""
+        lexicon = None if self._lexicon is None else (self._lexicon.words, self._lexicon.characters)
+        sums = self.runner.read_weights(lambda bilm: _sums(bilm.token_encoder))
+        encoder = (self.config.char_cnn, self.config.many_langs, self.config.lstm.projection_dim)
+        return _short_hash(encoder, lexicon, sums, *self._rounding())
+
+    def _rounding(self) -> list[str]:
+        return ["int8"] if self.precision == "int8" else []
 
     def token_vectors(self, words: Sequence[str]) -> Array:
         """Return the context-independent vectors of words, (N, D), the input of the LSTMs."""
@@ -340,6 +351,15 @@ class Embedder:
             stored = Embedder(Pretrained(folder.rounded(self.bilm, dtype), self.vocabulary, lexicon=self._lexicon))
         model = Pretrained(self.bilm, self.vocabulary, stored.warm_state(), self._lexicon, self.sif)
         folder.write(model, Path(path).expanduser(), dtype)
+
+
+def _sums(module: nn.Module) -> list[int]:
+    """Return the sum of the bits of each parameter's values, as integers: the same in any order, on any device."""
+    return [int(parameter.float().view(torch.int32).sum()) for parameter in module.parameters()]
+
+
+def _short_hash(*what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
 
 def _check_int8(precision: str, device: torch.device) -> None:

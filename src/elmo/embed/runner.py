@@ -18,6 +18,7 @@ from torch import Tensor
 
 from elmo.embed.snapshot import Snapshot
 from elmo.embed.warm_up import TEXT, warm_state
+from elmo.embed.word_store import WordStore
 from elmo.embed.words import WordCache, WordEncoder, with_boundaries
 from elmo.errors import ConfigError, ElmoError
 from elmo.model.bilm import BiLM
@@ -79,7 +80,8 @@ class Runner:
         self._encoder = encoder
         # A word table needs no cache.
         width = 4 * bilm.config.lstm.projection_dim
-        self.words = WordCache(self._encode, cache_bytes // width if bilm.config.n_words is None else 0)
+        self.words = WordCache(self._stored, cache_bytes // width if bilm.config.n_words is None else 0)
+        self.store: WordStore | None = None  # word vectors on disk, while nobody else can change the weights
         self.carried: State | None = None
         self._carrying = Lock()
         self._changing = Lock()
@@ -90,6 +92,7 @@ class Runner:
         """The biLM with all its weights, which are no longer released from now on."""
         with self._changing:
             self.sole_owner = False
+            self.store = None
             self._give_back()
         return self.module
 
@@ -305,6 +308,11 @@ class Runner:
     def _encode(self, words: Sequence[str]) -> Tensor:
         packed = self._packed()
         return self._encoder(words, None if packed is None else packed.encode)
+
+    def _stored(self, words: Sequence[str]) -> Tensor:
+        """Return the vectors of words, (N, D), from the disk if they are there."""
+        store = self.store
+        return self._encode(words) if store is None else store.vectors(words, self._encode)
 
     @torch.inference_mode()
     def _before(self, computed: _Computed, state: str) -> State:

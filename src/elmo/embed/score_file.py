@@ -65,6 +65,7 @@ def score_file(
     max_sentence_tokens: int | None = MAX_SENTENCE_TOKENS,
     device: str = "auto",
     precision: str = "float32",
+    word_cache: str | Path | None = None,
     totals: Totals | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Totals:
@@ -73,13 +74,13 @@ def score_file(
     `input` may be compressed; "-" is standard input. `output` must not exist; None or "-" is standard output. A longer
     line than `max_sentence_tokens` is refused; None sets no limit. The sums are returned, and kept up to date in
     `totals` if given. `progress` is called with the number of tokens scored so far, and the bytes of the input up to
-    there.
+    there. `word_cache` is a folder that keeps word vectors for later calls (docs/cpu.md).
     """
     totals = Totals() if totals is None else totals
     lines = Lines(input)
     row = _table_row if summary else _json
     with text_output(output) as file:
-        embedder = load(model, device=device, precision=precision, softmax=True)
+        embedder = load(model, device=device, precision=precision, softmax=True, word_cache=word_cache)
         if embedder.runner.module.softmax is None:
             raise no_softmax(model)
         positions: deque[int] = deque()
