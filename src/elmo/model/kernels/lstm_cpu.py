@@ -120,7 +120,7 @@ class PackedLSTM:
     def _update(self, gates: Tensor, parts: Sequence[Tensor], c: Tensor, hidden: Tensor) -> None:
         """Compute new cells from the gates, whose four `parts` are views, in place; and half of what is projected."""
         i, f, o, candidate = parts
-        candidate.mul_(2)
+        candidate.add_(candidate)  # a number would first be made a tensor, which takes as long again
         gates.sigmoid_()
         c.mul_(f).addcmul_(i, candidate, value=4).sub_(i, alpha=2)
         if self.cell_clip is not None:
