@@ -11,9 +11,10 @@ in "5' '10", Moses leaves the second on its word, because its rules cannot use t
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from sacremoses import MosesTokenizer
+if TYPE_CHECKING:
+    from sacremoses import MosesTokenizer
 
 Tokens = tuple[str, ...]
 """The tokens of a text, as a key of a dictionary."""
@@ -63,7 +64,9 @@ def _kind(character: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _moses() -> MosesTokenizer:
+def _moses() -> "MosesTokenizer":
+    from sacremoses import MosesTokenizer  # its import takes as long as reading a model: tokens need none of it
+
     return MosesTokenizer(lang="en")
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from elmo.model.kernels import LSTMLayer
 from elmo.model.kernels.lstm_inference import blocks
-from elmo.model.kernels.products import PackedProduct, Product, rounded_up
+from elmo.model.kernels.products import Int8Product, PackedProduct, PlainProduct, Product, RoundedProduct, rounded_up
 
 BLOCK_TOKENS = 128  # of a product with the inputs of several steps
 JOINED_BYTES = 16 << 20  # the gates are one product with [x; h] up to this size of their matrix
@@ -37,24 +37,27 @@ class PackedLSTM:
         # Quantised, x and h need a scale each; and one sentence must get what it gets beside others.
         self.small = product is PackedProduct and both_bytes <= JOINED_BYTES
         self.from_inputs = product(to_gates)
-        self.gates: Product
-        if self.small:
-            self.hidden_to_gates = hidden_to_gates
-            self.gates = product(torch.cat([to_gates, hidden_to_gates]))
-        else:
-            self.gates = product(hidden_to_gates)
+        self.gates: Product = product(torch.cat([to_gates, hidden_to_gates]) if self.small else hidden_to_gates)
         self.projection: Product | None = None
         if layer.weight_projection is not None:
             doubled = 2 * layer.weight_projection[direction]
             self.projection = product(doubled)
-            self.projection_rows = doubled.t().contiguous() if self.small else None  # (D, H), for one sentence
+        # Products with a single row: None where one sentence is computed as several are.
+        self.hidden_of_one: PlainProduct | Int8Product | RoundedProduct | None = None
+        self.projection_of_one: PlainProduct | Product | None = self.projection
+        if not isinstance(self.gates, PackedProduct):
+            self.hidden_of_one = self.gates
+        elif self.small:
+            self.hidden_of_one = PlainProduct(hidden_to_gates)
+            if self.projection is not None:
+                self.projection_of_one = PlainProduct(doubled.t().contiguous().t())
 
     def __call__(self, inputs: Tensor, rows: Sequence[int], h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Run over packed inputs (N, D) from h (B, D) and c (B, H); return outputs (N, D), and h and c at the end."""
         c = 2 * c
         outputs = inputs.new_empty(len(inputs), self.dim)
         # From this step on, one sentence is active.
-        alone = rows.index(1) if self.small and rows and rows[-1] == 1 else len(rows)
+        alone = rows.index(1) if self.hidden_of_one and rows and rows[-1] == 1 else len(rows)
         first = sum(rows[:alone])
         h_many = self._many(inputs[:first], rows[:alone], h, c, outputs[:first])
         if alone < len(rows):
@@ -76,32 +79,24 @@ class PackedLSTM:
             else:
                 gates = self.gates.plus(both[:computed], step)[:active]
             self._update(gates, gates.chunk(4, dim=1), c[:active], hidden)
-            if self.projection is None:
-                torch.mul(hidden, 2, out=output)
-            elif self.proj_clip is None:
-                output.copy_(self.projection(memory[:computed])[:active])
-            else:
-                torch.clamp(self.projection(memory[:computed])[:active], -self.proj_clip, self.proj_clip, out=output)
+            projected = hidden if self.projection is None else self.projection(memory[:computed])[:active]
+            self._output(projected, output)
             h.copy_(output)
         return both[:, width:]
 
     def _one(self, inputs: Tensor, h: Tensor, c: Tensor, outputs: Tensor) -> None:
-        """Run the steps of one sentence. Nothing is allocated, and no view is made twice: the calls take the time."""
+        """Run the steps of one sentence. Little is allocated, and no view is made twice: the calls take the time."""
+        to_gates, project = self.hidden_of_one, self.projection_of_one
+        assert to_gates is not None
         gates, hidden = c.new_empty(1, 4 * self.cell), torch.empty_like(c)
         parts = gates.chunk(4, dim=1)
-        projection = None if self.projection is None or self.projection_rows is None else self.projection_rows.t()
         rows = [1] * len(inputs)
-        to_gates = (self.from_inputs(part, self.bias) for part, _ in _blocks(inputs, rows))
-        steps = chain.from_iterable(torch.split(part, 1) for part in to_gates)
+        from_inputs = (self.from_inputs(part, self.bias) for part, _ in _blocks(inputs, rows))
+        steps = chain.from_iterable(torch.split(part, 1) for part in from_inputs)
         for step, output in zip(steps, _steps(outputs, rows), strict=True):
-            torch.addmm(step, h, self.hidden_to_gates, out=gates)
+            to_gates.plus(h, step, gates)
             self._update(gates, parts, c, hidden)
-            if projection is None:
-                torch.mul(hidden, 2, out=output)
-            else:
-                torch.mm(hidden, projection, out=output)
-                if self.proj_clip is not None:
-                    output.clamp_(-self.proj_clip, self.proj_clip)
+            self._output(hidden if project is None else project(hidden), output)
             h = output
 
     def _inputs(self, inputs: Tensor, rows: Sequence[int]) -> Iterator[Tensor]:
@@ -120,13 +115,22 @@ class PackedLSTM:
     def _update(self, gates: Tensor, parts: Sequence[Tensor], c: Tensor, hidden: Tensor) -> None:
         """Compute new cells from the gates, whose four `parts` are views, in place; and half of what is projected."""
         i, f, o, candidate = parts
-        candidate.mul_(2)
+        candidate.add_(candidate)  # a number would first be made a tensor, which takes as long again
         gates.sigmoid_()
         c.mul_(f).addcmul_(i, candidate, value=4).sub_(i, alpha=2)
         if self.cell_clip is not None:
             c.clamp_(-2 * self.cell_clip, 2 * self.cell_clip)
         torch.sigmoid(c, out=hidden)
         hidden.mul_(o).sub_(o, alpha=0.5)
+
+    def _output(self, projected: Tensor, output: Tensor) -> None:
+        """Write the output of a step: clipped; or, without a projection, twice what `_update` computes."""
+        if self.projection is None:
+            torch.mul(projected, 2, out=output)
+        elif self.proj_clip is None:
+            output.copy_(projected)
+        else:
+            torch.clamp(projected, -self.proj_clip, self.proj_clip, out=output)
 
 
 def _blocks(x: Tensor, rows: Sequence[int]) -> Iterator[tuple[Tensor, list[int]]]:

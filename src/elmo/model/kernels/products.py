@@ -17,6 +17,7 @@ from torch import Tensor
 
 ROWS = 32  # rows that the packing is made for: the best, or nearly, for 8 to 512
 LARGEST = 127  # of a quantised value; −128 is not used
+_LARGEST = torch.tensor(float(LARGEST), device="cpu")  # a number would be made a tensor in every call
 EXACT_TERMS = 2**24 // LARGEST**2  # so many products of two quantised values have an exact sum in float32
 SMALL = 1 << 20  # values of a small matrix
 ZERO_POINT = 128  # the rows of x are stored as uint8, shifted by it: processors multiply uint8 by int8
@@ -87,10 +88,10 @@ class Int8Product:
         product, scale = self._by_columns(x)
         return product.mul_(scale) if bias is None else torch.addcmul(bias, product, scale, out=product)
 
-    def plus(self, x: Tensor, other: Tensor) -> Tensor:
-        """Return x · matrix + other (M, N), a new tensor."""
+    def plus(self, x: Tensor, other: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return x · matrix + other (M, N), in `out` or a new tensor."""
         product, scale = self._by_columns(x)
-        return torch.addcmul(other, product, scale, out=product)
+        return torch.addcmul(other, product, scale, out=product if out is None else out)
 
     def _by_columns(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the product with the integers of x, and the scale of each row, (M, 1)."""
@@ -116,9 +117,24 @@ class RoundedProduct:
         product = torch.mul(*rounded(x, 1)) @ self._rounded
         return product if bias is None else product.add_(bias)
 
-    def plus(self, x: Tensor, other: Tensor) -> Tensor:
-        """Return x · matrix + other (M, N), a new tensor."""
-        return torch.addmm(other, torch.mul(*rounded(x, 1)), self._rounded)
+    def plus(self, x: Tensor, other: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return x · matrix + other (M, N), in `out` or a new tensor."""
+        return torch.addmm(other, torch.mul(*rounded(x, 1)), self._rounded, out=out)
+
+
+class PlainProduct:
+    """x (M, K) ─▶ x · matrix, (M, N), for a matrix (K, N) in float32, as it is: for a single row, often the fastest."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self._matrix = matrix
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return x · matrix, a new tensor."""
+        return torch.mm(x, self._matrix)
+
+    def plus(self, x: Tensor, other: Tensor, out: Tensor) -> Tensor:
+        """Return x · matrix + other (M, N), in `out`."""
+        return torch.addmm(other, x, self._matrix, out=out)
 
 
 Product = PackedProduct | Int8Product | RoundedProduct
@@ -126,7 +142,7 @@ Product = PackedProduct | Int8Product | RoundedProduct
 
 def rounded(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     """Return x as integers from −127 to 127, in float32, and the scale of each row (axis 1) or column (axis 0)."""
-    scale = x.abs().amax(dim=axis, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny).div_(LARGEST)
+    scale = x.abs().amax(dim=axis, keepdim=True).clamp_min_(torch.finfo(torch.float32).tiny).div_(_LARGEST)
     return torch.div(x, scale).round_(), scale
 
 
