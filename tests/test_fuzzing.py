@@ -19,8 +19,9 @@ from fuzzing.cases import Files, Reader, Sandbox
 from fuzzing.data_readers import task_readers, text_readers
 from fuzzing.model_readers import model_readers
 from fuzzing.mutations import changed_bytes, changed_json, changed_lines
+from fuzzing.trained_tasks import task_folder_reader
 
-READERS = {reader.name: reader for reader in [*text_readers(), *task_readers(), *model_readers()]}
+READERS = {reader.name: reader for reader in [*text_readers(), *task_readers(), *model_readers(), task_folder_reader()]}
 SEED, CASES = 1, 150
 
 
