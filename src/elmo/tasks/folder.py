@@ -194,13 +194,13 @@ def _record(folder: Path) -> dict[str, Any]:
     if record.get("model_type") != "elmo-task":
         raise WeightsError(f"{folder / CONFIG}: model_type is {record.get('model_type')!r}; expected 'elmo-task'")
     elmo, labels = record.get("elmo"), record.get("labels")
-    names = [elmo.get("folder", elmo.get("name"))] if isinstance(elmo, dict) else []
-    inside, installed_one = names == [ELMO], bool(names) and "folder" not in elmo and isinstance(names[0], str)
+    facts = elmo if isinstance(elmo, dict) else {}
+    known = facts["folder"] == ELMO if "folder" in facts else isinstance(facts.get("name"), str)
     forms = {
         "task": isinstance(record.get("task"), str),
         "config": isinstance(record.get("config"), dict),
         "labels": isinstance(labels, list) and all(isinstance(label, str) for label in labels),
-        "elmo": "elmo" in record and (elmo is None or inside or installed_one),
+        "elmo": "elmo" in record and (elmo is None or known),
         "scores": isinstance(record.get("scores"), dict),
     }
     for name, right in forms.items():
