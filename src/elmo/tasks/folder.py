@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch.overrides import TorchFunctionMode
 
 from elmo.config import build
 from elmo.embed import embedder as embedding
@@ -34,6 +35,7 @@ from elmo.weights.tensor_files import refuse_large_header
 CONFIG, WEIGHTS, WORDS, ELMO = "config.json", "model.safetensors", "words.txt", "elmo"
 TABLE = "inputs.table.weight"  # the word vectors, after those of no word and of an unknown one
 NO_WORDS = UNKNOWN_WORD + 1
+SPARE = 1 << 20  # numbers that a network may have besides those of its file, such as tables that it computes
 
 
 @dataclass(frozen=True)
@@ -116,17 +118,32 @@ def load(source: str | Path, device: str = "auto", task: Task | None = None) -> 
     except ConfigError as error:
         raise WeightsError(f"{folder / CONFIG}: {error}") from None
     embedder = _load_elmo(folder, record["elmo"], device)
+    stored = sum(tensor.numel() for tensor in state.values())
     try:
-        if task is None:  # without its numbers: sizes that only the config claims take no memory
-            with torch.device("meta"):
-                _refuse_misfit(folder, _new_model(of, config, record["labels"], words, state, embedder), state)
-        model = _new_model(of, config, record["labels"], words, state, embedder)
+        with _AtMost(3 * stored + SPARE):
+            model = _new_model(of, config, record["labels"], words, state, embedder)
     except ConfigError as error:  # of a network, such as labels without a score
         raise WeightsError(f"{folder / CONFIG}: {error}") from None
     _refuse_misfit(folder, model, state)
     model.load_state_dict(state, strict=False)
     on = embedder.device if embedder is not None else device_named(device)
     return TrainedTask(of, config, record["labels"], words, model.to(on).eval(), record["scores"])
+
+
+class _AtMost(TorchFunctionMode):
+    """Refuse a network whose tensors have more numbers together, before they are allocated."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.left = numbers
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.empty, torch.zeros, torch.ones):
+            self.left -= func(*args, **kwargs | {"device": "meta"}).numel()
+            if self.left < 0:
+                raise ConfigError(f"describes a larger network than {WEIGHTS} contains. Are they from one model?")
+        return func(*args, **kwargs)
 
 
 def _read(folder: Path) -> tuple[list[str], dict[str, torch.Tensor]]:
