@@ -18,10 +18,12 @@ from fuzzing.cases import Sandbox
 from fuzzing.data_readers import task_readers, text_readers
 from fuzzing.model_readers import model_readers
 from fuzzing.run import MEMORY, SECONDS, run
+from fuzzing.trained_tasks import task_folder_reader
 
 
 def main() -> None:
-    readers = {reader.name: reader for reader in [*text_readers(), *task_readers(), *model_readers()]}
+    every = [*text_readers(), *task_readers(), *model_readers(), task_folder_reader()]
+    readers = {reader.name: reader for reader in every}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--readers", default=",".join(readers), help=f"of {', '.join(readers)}")
     parser.add_argument("--cases", type=int, default=100_000)

@@ -4,8 +4,11 @@
 
 Of each command, one run is left alone. Others are killed after a random part of its time and started again, until one
 ends; then the next one begins, until there were enough kills. Every result must have the bytes of the run that was left
-alone, and no other files. Small models: a run takes seconds. The processes are forked from one that has imported
-PyTorch, so that most kills hit the work, not the imports.
+alone, and no other files. A run that is killed after its result is complete leaves the empty lock file beside it; the
+next command for this output must refuse the result that is there, and remove that file.
+
+Small models: a run takes seconds. The processes are forked from one that has imported PyTorch, so that most kills hit
+the work, not the imports.
 """
 
 import argparse
@@ -108,19 +111,27 @@ def _sets(values: dict[str, object]) -> list[str]:
 def attempt(command: Command, place: Path, limit: float | None = None) -> bool:
     """Run a command, or kill it after `limit` seconds; return whether it has ended by itself."""
     output = place / ("output.hdf5" if command.result is arrays else "output")
-    if command.complete_when_there and output.exists():  # written under another name, and renamed
-        return True
+    complete = command.complete_when_there and output.exists()  # written under another name, and renamed
     begun = any(path.name.startswith("output") for path in place.iterdir())
     resume = ["--resume"] if command.resume and begun else []
     log = place.with_suffix(".log")
     (process,) = start_elmo(*command.before, output, *command.after, *resume, log=log)
-    process.join(limit)
+    process.join(None if complete else limit)
     if process.is_alive():
         process.kill()
         process.join()
         return False
+    if complete:
+        return _refused(process.exitcode, output, log)
     if process.exitcode:
         raise SystemExit(f"{command.before[0]}: exit code {process.exitcode}\n{log.read_text()}")
+    return True
+
+
+def _refused(exitcode: int | None, output: Path, log: Path) -> bool:
+    """Return True if a command has refused its output, which is complete already."""
+    if exitcode != 2 or f"{output}: exists already" not in log.read_text():
+        raise SystemExit(f"{output}: exit code {exitcode} instead of 2\n{log.read_text()}")
     return True
 
 

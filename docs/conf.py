@@ -22,6 +22,7 @@ include_patterns = [
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "SECURITY.md",
     "benchmarks/*.md",
     "experiments/RESULTS.md",
     "src/elmo/packaged/english/README.md",

@@ -141,6 +141,13 @@ def test_a_waiting_owner_gets_its_turn(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_the_next_owner_removes_the_lock_file_of_a_killed_process(tmp_path: Path) -> None:
+    (tmp_path / ".out.lock").touch()
+    with locked(tmp_path / "out"):
+        assert names(tmp_path) == [".out.lock"]
+    assert names(tmp_path) == []
+
+
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     left = [tmp_path / ".x[1].hdf5.17.tmp", tmp_path / ".x[1].hdf5.99.tmp"]
     others = [tmp_path / ".x1.hdf5.17.tmp", tmp_path / "x[1].hdf5.part", tmp_path / ".x[1].hdf5.lock"]

@@ -1,4 +1,4 @@
-"""A few hundred damaged files for every reader; and the fuzzer itself: it finds what readers must not do.
+"""A few dozen damaged files for every reader; and the fuzzer itself: it finds what readers must not do.
 
 benchmarks/fuzz.py runs as many cases as one likes, in a process with limits; benchmarks/FUZZING.md has the figures.
 """
@@ -19,9 +19,10 @@ from fuzzing.cases import Files, Reader, Sandbox
 from fuzzing.data_readers import task_readers, text_readers
 from fuzzing.model_readers import model_readers
 from fuzzing.mutations import changed_bytes, changed_json, changed_lines
+from fuzzing.trained_tasks import task_folder_reader
 
-READERS = {reader.name: reader for reader in [*text_readers(), *task_readers(), *model_readers()]}
-SEED, CASES = 1, 150
+READERS = {reader.name: reader for reader in [*text_readers(), *task_readers(), *model_readers(), task_folder_reader()]}
+SEED, CASES = 1, 60
 
 
 @pytest.mark.parametrize("name", READERS)

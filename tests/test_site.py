@@ -44,6 +44,7 @@ def test_every_page_and_every_public_name_is_there(site: Path) -> None:
     start = (site / "docs" / "index.html").read_text(encoding="utf-8")
     for page in ("tutorial", "faq", "tasks", "how-to/proteins", "notebooks/senses", "reference/python"):
         assert f'href="{page}.html"' in start
+    assert 'href="../SECURITY.html"' in start
     reference = (site / "docs" / "reference" / "python.html").read_text(encoding="utf-8")
     for name in elmo.__all__:
         assert name == "__version__" or f'id="elmo.{name}"' in reference, name

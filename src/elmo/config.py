@@ -11,7 +11,7 @@ reported with the nearest name. TOML has no null: write "none".
 import dataclasses
 import difflib
 import json
-import math
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -44,13 +44,17 @@ class Bounds:
         )
 
     def __str__(self) -> str:
-        low = f"({self.gt:g}" if self.gt is not None else f"[{self.ge:g}" if self.ge is not None else ""
-        high = f"{self.lt:g})" if self.lt is not None else f"{self.le:g}]" if self.le is not None else ""
+        low = f"({_shown(self.gt)}" if self.gt is not None else f"[{_shown(self.ge)}" if self.ge is not None else ""
+        high = f"{_shown(self.lt)})" if self.lt is not None else f"{_shown(self.le)}]" if self.le is not None else ""
         if low and high:
             return f"a number in {low}, {high}"
         if low:
-            return f"more than {self.gt:g}" if self.gt is not None else f"{self.ge:g} or more"
-        return f"less than {self.lt:g}" if self.lt is not None else f"{self.le:g} or less"
+            return f"more than {_shown(self.gt)}" if self.gt is not None else f"{_shown(self.ge)} or more"
+        return f"less than {_shown(self.lt)}" if self.lt is not None else f"{_shown(self.le)} or less"
+
+
+def _shown(bound: float | None) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 PositiveInt = Annotated[int, Bounds(ge=1)]
@@ -174,7 +178,8 @@ def _value(kind: Any, value: Any, name: str, errors: list[str]) -> Any:
             return _build(kind, value, f"{name}.", errors)
         expected = "a table of its fields"
     else:
-        if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if kind is float and number and abs(value) <= sys.float_info.max:  # JSON has integers beyond it, NaN, infinity
             return float(value)
         if kind is int and type(value) is float and value.is_integer():  # 1e4
             return int(value)

@@ -103,7 +103,8 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Own an output file or folder while the block runs. If another process owns it, refuse, or `wait` for its end.
 
     The lock is a file beside `path`, so it works before `path` exists. The operating system releases it when the
-    process ends, however it ends.
+    process ends, however it ends. One that is killed leaves the empty file behind; the next owner removes it. Nobody
+    else may: between looking at it and removing it, another process could have become its owner.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

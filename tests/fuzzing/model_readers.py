@@ -55,11 +55,11 @@ def model_readers() -> list[Reader]:
     return [
         Reader("hdf5", (published, *_other_hdf5(published)), _changed_hdf5, source.read),
         Reader("options", (published,), _changed_options, _load),
-        Reader("safetensors folder", tuple(_folders()), _changed_folder, _load),
-        Reader("sentence head", (_contents(_write_head),), _changed_head, _encode),
+        Reader("safetensors folder", tuple(_folders()), changed_folder, _load),
+        Reader("sentence head", (contents(_write_head),), _changed_head, _encode),
         Reader("archive", _archives(published), _changed_archive, _unpack),
         Reader("tensorflow checkpoint", (_checkpoint(),), _changed_checkpoint, partial(_load, softmax=True)),
-        Reader("many langs", (_contents(lambda path: folder_of(path, seed=0)),), _changed_many_langs, _load),
+        Reader("many langs", (contents(lambda path: folder_of(path, seed=0)),), _changed_many_langs, _load),
     ]
 
 
@@ -77,7 +77,8 @@ def _unpack(path: Path) -> None:
             raise AssertionError(f"unpacked {inside}")
 
 
-def _contents(write: Callable[[Path], object]) -> Files:
+def contents(write: Callable[[Path], object]) -> Files:
+    """Return the files that `write` writes into a folder."""
     with TemporaryDirectory() as temporary:
         path = Path(temporary) / "model"
         write(path)
@@ -145,17 +146,21 @@ def _changed_options(rng: Random, files: Files) -> Files:
 
 
 def _folders() -> list[Files]:
-    torch.manual_seed(0)
+    model = small_model()
+    sharded = contents(lambda path: _write_sharded(path, model.bilm))
+    dtypes = (None, torch.float16, torch.int8)
+    return [*(contents(partial(folder.write, model, dtype=dtype)) for dtype in dtypes), sharded]
+
+
+def small_model() -> Pretrained:
+    """Return the model of the published files, with a vocabulary and a state."""
     with TemporaryDirectory() as temporary:
         paths = Path(temporary) / "options.json", Path(temporary) / "weights.hdf5"
         paths[0].write_text(json.dumps(OPTIONS))
         paths[1].write_bytes(_hdf5(WEIGHTS))
         bilm = bilm_tf.read(*paths)
     state = State(*(torch.ones(part.shape) for part in bilm.zero_state(1)))
-    model = Pretrained(bilm, Vocabulary(WORDS), state)
-    sharded = _contents(lambda path: _write_sharded(path, bilm))
-    dtypes = (None, torch.float16, torch.int8)
-    return [*(_contents(partial(folder.write, model, dtype=dtype)) for dtype in dtypes), sharded]
+    return Pretrained(bilm, Vocabulary(WORDS), state)
 
 
 def _write_head(path: Path) -> None:
@@ -194,7 +199,8 @@ def _write_sharded(path: Path, bilm: BiLM) -> None:
     tensor_files.write_tensors(path / folder.WEIGHTS, folder.stored(bilm, torch.int8), max_bytes=1500)
 
 
-def _changed_folder(rng: Random, files: Files) -> Files:
+def changed_folder(rng: Random, files: Files) -> Files:
+    """Change a file of a model folder, or of a trained task; leave one out now and then."""
     def change(rng: Random, name: str, data: bytes) -> Any:
         if rng.random() < 0.03:
             return rng.choice(LINKS)
@@ -205,7 +211,8 @@ def _changed_folder(rng: Random, files: Files) -> Files:
         return changed_bytes(rng, data) if rng.random() < 0.4 else _changed_header(rng, data)
 
     if rng.random() < 0.05:
-        files = {name: data for name, data in files.items() if name != rng.choice(list(files))}
+        gone = rng.choice(list(files))
+        files = {name: data for name, data in files.items() if name != gone}
     return changed_one(rng, files, change)
 
 
@@ -303,7 +310,7 @@ def _checkpoint() -> Files:
         (path / "vocabulary.txt").write_text("\n".join(WORDS))
         (path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-1"\n')
 
-    return _contents(write)
+    return contents(write)
 
 
 def _changed_checkpoint(rng: Random, files: Files) -> Files:

@@ -7,6 +7,7 @@ import json
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import zlib
 from collections import Counter
@@ -672,3 +673,32 @@ def test_a_mistake_in_another_process_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"fine\n" * 500 + b"\xff\n")
     with pytest.raises(DataError, match=r"a\.txt: line 501 is not UTF-8"):
         prepare(tmp_path / "a.txt", tmp_path / "out", jobs=2, **PLAIN)
+
+
+@pytest.mark.parametrize("gone", [[], ["settings.json"], ["settings.json", "parts"]])
+def test_a_run_killed_after_its_corpus_was_moved(gone: list[str], text: Path, tmp_path: Path) -> None:
+    """The next run refuses the corpus that is there, and removes the rest, whatever the killed one had removed."""
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    out, work = tmp_path / "out", tmp_path / "out.part"
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("elmo.pretrain.prepare_settings._remove", killed)
+        prepare(text, out, **PLAIN)
+    for name in gone:
+        (shutil.rmtree if (work / name).is_dir() else Path.unlink)(work / name)
+    before = contents(out)
+    assert work.is_dir()
+    with pytest.raises(DataError, match="out: exists already"):
+        prepare(text, out, **PLAIN)
+    assert {path for path in tmp_path.iterdir() if path.name.startswith((".", "out"))} == {out}
+    assert contents(out) == before
+
+
+def test_the_work_folder_of_another_corpus_stays(text: Path, tmp_path: Path) -> None:
+    interrupted(text, tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    with nothing_new_in(tmp_path), pytest.raises(DataError, match="out: exists already"):
+        prepare(text, tmp_path / "out", **PLAIN)
+    assert (tmp_path / "out.part" / "settings.json").exists()

@@ -1,6 +1,7 @@
 """A trained task and its folder: what is saved is loaded, and a folder that does not fit is refused."""
 
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,6 +113,68 @@ def test_a_config_of_another_form(key: str, value: object, tmp_path: Path) -> No
     path = saved(tmp_path / "m")
     edit(path, key, value)
     with pytest.raises(WeightsError, match=f"config.json: '{key}' is .*; expected what `elmo train` writes there"):
+        folder.load(path, "cpu")
+
+
+def test_a_config_without_its_bilm(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m")
+    record = json.loads((path / "config.json").read_text())
+    del record["elmo"]
+    (path / "config.json").write_text(json.dumps(record))
+    with pytest.raises(WeightsError, match=r"config.json: 'elmo' is None; expected what `elmo train` writes there"):
+        folder.load(path, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        # The largest that is allowed would take 4 × 4 × 65,536² bytes, 64 GiB, for one matrix of the LSTM.
+        ("hidden", 65_536, r"config.json: describes a larger network than model.safetensors contains"),
+        ("hidden", 65_537, r"config.json: hidden is 65537; expected a number in \[1, 65536\]"),
+        ("n_layers", 10**9, r"config.json: n_layers is 1000000000; expected a number in \[1, 100\]"),
+        ("dropout", 10**400, "config.json: dropout is 1000.*; expected a number"),
+    ],
+)
+def test_sizes_that_only_the_config_claims(field: str, value: int, message: str, tmp_path: Path) -> None:
+    path = saved(tmp_path / "m")
+    edit(path, "config", json.loads((path / "config.json").read_text())["config"] | {field: value})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(WeightsError, match=message):
+        folder.load(path, "cpu")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10  # KiB
+
+
+def test_more_labels_than_a_crf_can_have(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m")
+    edit(path, "labels", ["O"] * 100_000)
+    with pytest.raises(WeightsError, match=r"config.json: a CRF of 100,000 labels; expected 1 to 2,000"):
+        folder.load(path, "cpu")
+
+
+@pytest.mark.parametrize("content", ["", "saw\n", "\n" * 7])
+def test_words_that_are_not_those_of_the_vectors(content: str, tmp_path: Path) -> None:
+    path = saved(tmp_path / "m")
+    (path / "words.txt").write_text(content)
+    with pytest.raises(WeightsError, match=r"words.txt: has \d words, and model.safetensors has \(8, 5\) vectors; "):
+        folder.load(path, "cpu")
+
+
+def test_a_device_instead_of_a_file(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m")
+    for name in ("words.txt", "model.safetensors"):
+        (path / name).rename(path / "away")
+        (path / name).symlink_to("/dev/zero")
+        with pytest.raises(WeightsError, match=f"cannot be read as a trained task \\({name} is not a file"):
+            folder.load(path, "cpu")
+        (path / name).unlink()
+        (path / "away").rename(path / name)
+
+
+def test_numbers_of_another_type(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m")
+    tensors = load_file(path / "model.safetensors")
+    save_file({name: tensor.int() for name, tensor in tensors.items()}, path / "model.safetensors")
+    with pytest.raises(WeightsError, match=r"model.safetensors: '.*' is of type int32; expected float32"):
         folder.load(path, "cpu")
 
 

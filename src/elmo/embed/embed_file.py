@@ -69,8 +69,8 @@ def embed_file(
     if pool:
         refuse_unknown(pool)  # before anything is read
     lines = Lines(input)
-    refuse_existing(output)
     with locked(output):  # also checks that the output can be written
+        refuse_existing(output)
         remove_leftovers(output)
         embedder = load(model, device=device, precision=precision, word_cache=word_cache)
         pooling = embedder.pooling(pool, layers, default="all") if pool else None

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from elmo.errors import DataError
-from elmo.files import replacing, write_array, write_error
+from elmo.files import replacing, write_array
 from elmo.pretrain.corpus import FORMAT, MANIFEST, VOCABULARY, WORDS
 from elmo.pretrain.merge import Counts, KeyRange, Merged, merge, number_words, write_shard
-from elmo.pretrain.prepare_settings import PrepareSettings, work_folder
+from elmo.pretrain.prepare_settings import CORPUS, PrepareSettings, finish, work_folder
 from elmo.pretrain.sorted_parts import BLOCK_KEYS, KEYS, Block, Part, SentenceReader, blocks, write_part
 from elmo.text import reader
 from elmo.text.vocabulary import SPECIAL, Vocabulary
@@ -91,11 +91,7 @@ def prepare(
     with work_folder(target, settings) as work, ProcessPool(jobs or cores()) as pool:
         preparation = _Preparation(work, settings, pool, progress or (lambda *_: None))
         manifest = preparation.run(names, heldout_names, vocabulary_words)
-        try:
-            (work / "corpus").rename(target)
-        except OSError as error:
-            raise write_error(target, error) from error
-        shutil.rmtree(work, ignore_errors=True)
+        finish(work, target)
     return manifest
 
 
@@ -253,7 +249,7 @@ class _Preparation:
 
     def write(self, shards: list[Merged], words: list[str], order: Counts, counts: Counts, size: int) -> dict[str, Any]:
         """Write the files of the corpus folder, corpus.json last."""
-        folder, table = self.work / "corpus", self.work / "rows.npy"
+        folder, table = self.work / CORPUS, self.work / "rows.npy"
         shutil.rmtree(folder, ignore_errors=True)
         rows = np.empty(len(order), dtype=np.uint32)
         rows[order] = np.arange(len(order), dtype=np.uint32)

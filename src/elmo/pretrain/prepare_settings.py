@@ -5,19 +5,20 @@ import re
 import shutil
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from elmo.errors import ConfigError, DataError, ElmoError
-from elmo.files import locked, refuse_existing, replacing
+from elmo.files import locked, refuse_existing, replacing, write_error
+from elmo.pretrain.corpus import MANIFEST
 from elmo.pretrain.sorted_parts import KEYS, SentenceReader
 from elmo.text.tokenizers import source, tokenizer
 from elmo.text.vocabulary import SPECIAL
 
-SETTINGS = "settings.json"
+SETTINGS, CORPUS = "settings.json", "corpus"
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ def work_folder(target: Path, settings: PrepareSettings) -> Iterator[Path]:
     path = work / SETTINGS
     now = settings.reading()
     with locked(target):
+        if _is_finished(work, target):
+            _remove(work)
         refuse_existing(target)
         if not path.exists():
             with replacing(path) as temporary:
@@ -120,6 +123,35 @@ def work_folder(target: Path, settings: PrepareSettings) -> Iterator[Path]:
             if not any(work.glob("*/*.json")):
                 shutil.rmtree(work, ignore_errors=True)
             raise
+
+
+def finish(work: Path, target: Path) -> None:
+    """Move the corpus from the work folder to its place, and remove the folder."""
+    try:
+        shutil.copyfile(work / CORPUS / MANIFEST, work / MANIFEST)  # if this is killed: for `_is_finished`
+        (work / CORPUS).rename(target)
+    except OSError as error:
+        raise write_error(target, error) from error
+    _remove(work)
+
+
+def _is_finished(work: Path, target: Path) -> bool:
+    """Return whether a run was killed after it had moved its corpus from the work folder to its place."""
+    try:
+        return not (work / CORPUS).exists() and (work / MANIFEST).read_bytes() == (target / MANIFEST).read_bytes()
+    except OSError:  # one of them is not there
+        return False
+
+
+def _remove(work: Path) -> None:
+    """Remove a work folder that is not needed any more; last of all the file by which that is known."""
+    with suppress(OSError):
+        for path in work.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != MANIFEST:
+                path.unlink()
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def _settings(path: Path) -> dict[str, Any]:

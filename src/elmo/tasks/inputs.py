@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from elmo.config import Bounds, CheckedConfig, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Probability
 from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
+from elmo.model.char_cnn import MOST_CHARACTERS
+from elmo.model.checks import MOST_LAYERS
 from elmo.model.device import to_device
 from elmo.model.layers import Layers
 from elmo.model.scalar_mix import ScalarMix, total_penalty
@@ -31,6 +33,10 @@ from elmo.text.characters import PADDING_ID, sentence_ids, word_ids
 from elmo.text.tokens import Tokens
 
 NO_WORD, UNKNOWN_WORD = 0, 1  # the first rows of the word table
+# A config can come from anywhere. A tensor of three of these sizes is one that PyTorch can describe.
+LARGEST = 1 << 16
+Size = Annotated[int, Bounds(ge=1, le=LARGEST)]  # of a layer
+LayerCount = Annotated[int, Bounds(ge=1, le=MOST_LAYERS)]
 BILM = "inputs.bilm."  # in a task model, the names of the parameters of a trained biLM begin with it
 
 
@@ -71,11 +77,11 @@ class ElmoConfig(CheckedConfig):
 class CharactersConfig(CheckedConfig):
     """The character CNN of a task: filters of one or several widths, and their maximum over the word."""
 
-    dim: PositiveInt = 16
-    filters: PositiveInt = 128  # of each width
-    width: PositiveInt = 3
-    n_widths: PositiveInt = 1  # filters of width, width + 1, …
-    max_characters: Annotated[int, Bounds(ge=3)] = 50  # per word, including its begin and end
+    dim: Size = 16
+    filters: Size = 128  # of each width
+    width: Size = 3
+    n_widths: LayerCount = 1  # filters of width, width + 1, …
+    max_characters: Annotated[int, Bounds(ge=3, le=MOST_CHARACTERS)] = 50  # per word, including its begin and end
 
     def __post_init__(self) -> None:
         super().__post_init__()

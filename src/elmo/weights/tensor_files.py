@@ -153,7 +153,7 @@ def _read_file(
     """Read the named tensors of one file."""
     tensors: dict[str, Tensor] = {}
     try:
-        _refuse_large_header(path)
+        refuse_large_header(path)
         with safe_open(path, framework="pt") as file:
             there = set(file.keys())
             stored = {name: _stored_name(name, there, prefix) for name in shapes}
@@ -176,7 +176,7 @@ def _read_file(
     return tensors
 
 
-def _refuse_large_header(path: Path) -> None:
+def refuse_large_header(path: Path) -> None:
     """Refuse a file whose header alone would fill the memory. The rest of a header is checked by safetensors."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")

@@ -21,7 +21,7 @@ from elmo.tasks.coref import data, metric, spans
 from elmo.tasks.coref.document import Clusters, Document, Span, in_order
 from elmo.tasks.coref.layers import MentionScorer, PairScorer, linear
 from elmo.tasks.examples import Example
-from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, InputVectors
+from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, InputVectors, LayerCount, Size
 from elmo.tasks.layers.encoder import BiLSTM, VariationalDropout
 from elmo.tasks.task import PredictionFormat, Task, TaskModel
 from elmo.tasks.train_config import TrainConfig
@@ -35,13 +35,13 @@ KEPT_ACTIVATIONS = 1024  # spans; with more of them, blocks of pairs are compute
 class CorefConfig(CheckedConfig):
     """Lee et al.'s sizes, with the three layers of their code: 3 × 200 units, networks of 2 × 150, features of 20."""
 
-    hidden: PositiveInt = 200  # of the biLSTM, in each direction
-    n_layers: PositiveInt = 3
-    feedforward: PositiveInt = 150  # H, of both hidden layers of every other network
-    feature: PositiveInt = 20  # F, of the vectors of width, distance, speaker and genre
-    max_width: PositiveInt = 10  # W, of a span, in tokens
+    hidden: Size = 200  # of the biLSTM, in each direction
+    n_layers: LayerCount = 3
+    feedforward: Size = 150  # H, of both hidden layers of every other network
+    feature: Size = 20  # F, of the vectors of width, distance, speaker and genre
+    max_width: Size = 10  # W, of a span, in tokens
     spans_per_token: PositiveFloat = 0.4  # λ: how many spans are kept
-    max_antecedents: PositiveInt = 250  # K, of each span: the nearest ones
+    max_antecedents: Size = 250  # K, of each span: the nearest ones
     max_sentences: PositiveInt = 50  # of a document in training: a random piece of this length
     dropout: Probability = 0.2  # on hidden layers and features; on the biLSTM, the same units for all tokens
     inputs: InputsConfig = field(

@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from elmo.errors import ConfigError
 from elmo.model.kernels import triton_computes
 
 ILLEGAL = -1e4
+MOST_LABELS = 2000
 
 
 class CRF(nn.Module):
@@ -29,6 +31,8 @@ class CRF(nn.Module):
     def __init__(self, labels: Sequence[str], legal: Callable[[str | None, str | None], bool]) -> None:
         super().__init__()
         n = len(labels)
+        if not 0 < n <= MOST_LABELS:
+            raise ConfigError(f"a CRF of {n:,} labels; expected 1 to {MOST_LABELS:,}: every pair of them has a score")
         self.transitions = nn.Parameter(nn.init.xavier_normal_(torch.empty(n, n)))  # (before, after)
         self.start = nn.Parameter(torch.zeros(n))
         self.end = nn.Parameter(torch.zeros(n))

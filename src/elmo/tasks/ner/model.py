@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from elmo.config import CheckedConfig, PositiveInt, Probability
+from elmo.config import CheckedConfig, Probability
 from elmo.model.device import to_device
 from elmo.tasks.examples import Example
-from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig
+from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, LayerCount, Size
 from elmo.tasks.layers.crf import CRF
 from elmo.tasks.layers.encoder import BiLSTM
 from elmo.tasks.ner import data, metric
@@ -23,8 +23,8 @@ from elmo.tasks.train_config import TrainConfig
 class NerConfig(CheckedConfig):
     """The paper's tagger: two layers of 2 × 200 units, 128 character filters of width 3, λ 0.1."""
 
-    hidden: PositiveInt = 200  # H, in each direction
-    n_layers: PositiveInt = 2
+    hidden: Size = 200  # H, in each direction
+    n_layers: LayerCount = 2
     dropout: Probability = 0.5  # on everything the network reads, ELMo included; between its layers, and on its output
     inputs: InputsConfig = field(
         default_factory=lambda: InputsConfig(characters=CharactersConfig(), elmo=ElmoConfig(mix_l2=0.1, dropout=0.0))

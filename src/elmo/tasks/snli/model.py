@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from elmo.config import CheckedConfig, PositiveInt, Probability
+from elmo.config import CheckedConfig, Probability
 from elmo.tasks.accuracy import label_lines
 from elmo.tasks.classifier import Classifier
 from elmo.tasks.examples import Example
-from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
+from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Size
 from elmo.tasks.layers.encoder import BiLSTM, Packed, VariationalDropout, masked_softmax
 from elmo.tasks.snli import data, metric
 from elmo.tasks.task import Task
@@ -25,9 +25,9 @@ from elmo.tasks.train_config import TrainConfig
 class SnliConfig(CheckedConfig):
     """The paper's: 300 units everywhere, ELMo at input and output, λ 0.001, learning rate halved when dev stagnates."""
 
-    hidden: PositiveInt = 300  # H, of both biLSTMs, in each direction
-    projection: PositiveInt = 300  # units per token after the alignment
-    feedforward: PositiveInt = 300  # units before the labels
+    hidden: Size = 300  # H, of both biLSTMs, in each direction
+    projection: Size = 300  # units per token after the alignment
+    feedforward: Size = 300  # units before the labels
     dropout: Probability = 0.5  # before both biLSTMs, the same units for all tokens; and before the last layers
     inputs: InputsConfig = field(
         default_factory=lambda: InputsConfig(elmo=ElmoConfig(placement="both", mix_l2=0.001), vectors_trainable=False),

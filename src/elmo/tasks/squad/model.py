@@ -12,10 +12,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from elmo.config import CheckedConfig, PositiveInt, Probability
+from elmo.config import CheckedConfig, Probability
 from elmo.model.device import to_device
 from elmo.tasks.examples import Example
-from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, InputVectors
+from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, InputVectors, Size
 from elmo.tasks.layers.encoder import BiGRU, VariationalDropout
 from elmo.tasks.squad import data, metric
 from elmo.tasks.squad.attention import BiAttention, SelfAttention
@@ -36,10 +36,10 @@ CELLS = 1 << 23  # the most pairs of tokens, R · P · P, that are compared at o
 class SquadConfig(CheckedConfig):
     """The paper's: GRUs of 2 × 90 units, 100 character filters of width 5, ELMo at input and output, λ 0."""
 
-    hidden: PositiveInt = 90  # H, of every biGRU, in each direction
-    feedforward: PositiveInt = 180  # units per token after each attention
+    hidden: Size = 90  # H, of every biGRU, in each direction
+    feedforward: Size = 180  # units per token after each attention
     dropout: Probability = 0.2  # on what every biGRU and every attention reads, the same units for all tokens
-    max_answer: PositiveInt = 17  # tokens of a predicted answer
+    max_answer: Size = 17  # tokens of a predicted answer
     inputs: InputsConfig = field(
         default_factory=lambda: InputsConfig(
             elmo=ElmoConfig(placement="both", mix_l2=0.0),

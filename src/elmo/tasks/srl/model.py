@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmo.config import CheckedConfig, PositiveInt, Probability
+from elmo.config import CheckedConfig, Probability
 from elmo.model.device import to_device
 from elmo.tasks.examples import Example
-from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, InputVectors
+from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, InputVectors, LayerCount, Size
 from elmo.tasks.layers.highway_lstm import HighwayLSTM
 from elmo.tasks.srl import conll, data, metric
 from elmo.tasks.srl.data import Answer, Proposition, Sentence, spans_of
@@ -32,9 +32,9 @@ MAX_TOKENS = 20_000  # of propositions answered at once: a sentence is read as o
 class SrlConfig(CheckedConfig):
     """He et al.'s: eight layers of 300 units, recurrent dropout 0.1; Adadelta, batches of 80 propositions."""
 
-    hidden: PositiveInt = 300  # H
-    n_layers: PositiveInt = 8
-    predicate_dim: PositiveInt = 100  # of the vector that marks the predicate
+    hidden: Size = 300  # H
+    n_layers: LayerCount = 8
+    predicate_dim: Size = 100  # of the vector that marks the predicate
     dropout: Probability = 0.1  # recurrent, in every layer
     inputs: InputsConfig = field(default_factory=lambda: InputsConfig(elmo=ElmoConfig(mix_l2=0.001, dropout=0.1)))
     train: TrainConfig = field(

@@ -13,11 +13,12 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from elmo.config import Bounds, CheckedConfig, PositiveInt, Probability
+from elmo.config import Bounds, CheckedConfig, Probability
+from elmo.errors import ConfigError
 from elmo.tasks.accuracy import label_lines
 from elmo.tasks.classifier import Classifier
 from elmo.tasks.examples import Example
-from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig
+from elmo.tasks.inputs import LARGEST, ElmoConfig, Inputs, InputsConfig, Size
 from elmo.tasks.layers.encoder import BiLSTM, masked_softmax
 from elmo.tasks.reading import parse_sentence
 from elmo.tasks.sst import data, metric
@@ -34,10 +35,10 @@ def _inputs() -> InputsConfig:
 class SstConfig(CheckedConfig):
     """AllenNLP's sizes, which are the paper's: 300 units everywhere, maxout layers of 1200, 600 and five units."""
 
-    prenet: PositiveInt = 300
-    hidden: PositiveInt = 300  # H, in each direction, of the encoder and of the integrator
-    maxout: Annotated[int, Bounds(ge=2)] = 1200  # units of the first maxout layer; the second has half as many
-    pool: PositiveInt = 4  # linear units per maxout unit, which is their maximum
+    prenet: Size = 300
+    hidden: Size = 300  # H, in each direction, of the encoder and of the integrator
+    maxout: Annotated[int, Bounds(ge=2, le=LARGEST)] = 1200  # units of the first maxout layer; the second has half
+    pool: Size = 4  # linear units per maxout unit, which is their maximum
     prenet_dropout: Probability = 0.25
     integrator_dropout: Probability = 0.1  # on the pooled vector
     maxout_dropout: Probability = 0.2  # after the first maxout layer
@@ -51,6 +52,8 @@ class BCN(Classifier):
 
     def __init__(self, config: SstConfig, inputs: Inputs, labels: list[str]) -> None:
         super().__init__(inputs, labels)
+        if not set(labels) <= set(data.NAMES):
+            raise ConfigError(f"labels are {labels!r:.80}; expected those of {', '.join(data.NAMES)}")
         self.prenet = nn.Sequential(nn.Linear(inputs.dim, config.prenet), nn.ReLU(), nn.Dropout(config.prenet_dropout))
         self.encoder = BiLSTM(config.prenet, config.hidden)
         self.integrator = BiLSTM(3 * (self.encoder.output_dim + inputs.output_dim), config.hidden)
