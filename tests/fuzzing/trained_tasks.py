@@ -13,7 +13,7 @@ from elmo.tasks.folder import TrainedTask
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import Inputs
 from elmo.tasks.predict import load_task
-from elmo.tasks.task import TASKS, task_named
+from elmo.tasks.task import task_named
 from fuzzing.cases import Files, Reader
 from fuzzing.model_readers import changed_folder, contents, small_model
 
@@ -42,8 +42,8 @@ WORDS = ["the", "cat", "日本"]
 
 
 def task_folder_reader() -> Reader:
-    """Return the reader of the folders of trained tasks."""
-    seeds = _folder("ner", "both"), *(_folder(name, "none") for name in TASKS)
+    """Return the reader of the folders of trained tasks; sentence heads have a reader of their own."""
+    seeds = _folder("ner", "both"), *(_folder(name, "none") for name in SIZES)
     return Reader("trained task", seeds, changed_folder, _predict)
 
 
