@@ -6,7 +6,8 @@ has a checksum, and a file whose first vectors are not what this machine compute
 be deleted at any time. When it is full, the words that were stored first make room.
 
 Results are equal to the bit because a word has the same bits in any batch. That holds for widths that are multiples of
-16, such as those of all published models; with others, the last bit may depend on the batch, with and without a store.
+16, as the English model and the original size have; with others, the last bit may depend on the batch, with and without
+a store.
 """
 
 import hashlib
