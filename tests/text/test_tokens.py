@@ -1,6 +1,8 @@
 """Tokens against sacremoses, asked for the whole text at once, and the promises of their offsets."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 from hypothesis import example, given, settings
@@ -142,3 +144,10 @@ def test_long_stretches_are_split_as_others_but_not_cached() -> None:
     before = tokens._split.cache_info().currsize
     assert tokens.words(f"x {stretch} .") == ["x", "(", "a" * 300, ")", "."]
     assert tokens._split.cache_info().currsize <= before + 1  # the full stop
+
+
+def test_a_list_of_tokens_needs_no_tokenizer() -> None:
+    """Importing sacremoses takes as long as reading a model: `elmo.load` does without it."""
+    code = "import sys, elmo.embed.embedder; print('sacremoses.tokenize' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert printed == "False\n"
