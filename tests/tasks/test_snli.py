@@ -395,7 +395,7 @@ def test_a_dropout_that_is_no_share_is_refused(share: float) -> None:
 
 @pytest.mark.parametrize("name", ["hidden", "projection", "feedforward"])
 def test_a_layer_without_units_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name} is 0; expected 1 or more$"):
+    with pytest.raises(ConfigError, match=rf"^{name} is 0; expected a number in \[1, 65536\]$"):
         SnliConfig(**{name: 0})
 
 

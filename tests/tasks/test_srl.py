@@ -333,5 +333,5 @@ def test_the_defaults_are_the_papers() -> None:
     assert (train.optimizer, train.learning_rate, train.rho) == ("adadelta", 1.0, 0.95)
     assert (train.batch_size, train.clip_norm, train.epochs) == (80, 1.0, 500)
     assert config.inputs.vectors_trainable and task_named("srl") is TASK
-    with pytest.raises(ConfigError, match=r"^n_layers is 0; expected 1 or more$"):
+    with pytest.raises(ConfigError, match=r"^n_layers is 0; expected a number in \[1, 100\]$"):
         SrlConfig(n_layers=0)

@@ -196,8 +196,8 @@ def test_the_defaults_are_the_papers() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"hidden": 0}, "hidden is 0; expected 1 or more"),
-        ({"maxout": 1}, "maxout is 1; expected 2 or more"),
+        ({"hidden": 0}, "hidden is 0; expected a number in [1, 65536]"),
+        ({"maxout": 1}, "maxout is 1; expected a number in [2, 65536]"),
         ({"maxout_dropout": 1.0}, "maxout_dropout is 1.0; expected a number in [0, 1)"),
     ],
 )

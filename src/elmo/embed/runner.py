@@ -303,7 +303,8 @@ class Runner:
         return batches.by_length(lengths, tokens, rounded_down)
 
     def _contextualize(self, tokens: Tensor, packing: Packing, start: State) -> tuple[list[Tensor], State]:
-        return (self._packed() or self.module).contextualize(tokens, packing, start)
+        with without_autocast(self.module.weight):
+            return (self._packed() or self.module).contextualize(tokens, packing, start)
 
     def _encode(self, words: Sequence[str]) -> Tensor:
         packed = self._packed()
