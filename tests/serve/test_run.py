@@ -19,7 +19,7 @@ from elmo.embed.embedder import Embedder
 from elmo.errors import ConfigError, ElmoError, WeightsError
 from elmo.serve.app import create_app
 from elmo.serve.limits import Limits
-from elmo.serve.run import app_of, in_background, load_tasks, serve
+from elmo.serve.run import app_of, in_background, listening, load_tasks, serve
 from embedders import assert_same_bits, write_model
 from serve.small_tasks import ENTITIES, install_names
 from serving import language_model
@@ -148,3 +148,10 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(ElmoError, match=r"the server needs uvicorn: pip install 'elmo-torch\[serve\]'"):
         serve()
+
+
+def test_answers_are_not_held_back() -> None:
+    with listening("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
