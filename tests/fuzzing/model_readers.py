@@ -56,7 +56,7 @@ def model_readers() -> list[Reader]:
         Reader("hdf5", (published, *_other_hdf5(published)), _changed_hdf5, source.read),
         Reader("options", (published,), _changed_options, _load),
         Reader("safetensors folder", tuple(_folders()), changed_folder, _load),
-        Reader("sentence head", (contents(_write_head),), _changed_head, _encode),
+        Reader("sentence head", (contents(_write_head),), changed_folder, _encode),
         Reader("archive", _archives(published), _changed_archive, _unpack),
         Reader("tensorflow checkpoint", (_checkpoint(),), _changed_checkpoint, partial(_load, softmax=True)),
         Reader("many langs", (contents(lambda path: folder_of(path, seed=0)),), _changed_many_langs, _load),
@@ -177,15 +177,6 @@ def _write_head(path: Path) -> None:
     record = {"model_type": "elmo-task", "task": "sentences", "config": config, "elmo": elmo}
     (path / "config.json").write_text(json.dumps(record))
     tensor_files.write_tensors(path / "model.safetensors", state)
-
-
-def _changed_head(rng: Random, files: Files) -> Files:
-    name = rng.choice(sorted(files))
-    if rng.random() < 0.03:
-        return {**files, name: rng.choice(LINKS)}
-    if name.endswith(".json"):
-        return {**files, name: changed_json(rng, files[name])}
-    return {**files, name: (changed_bytes if rng.random() < 0.4 else _changed_header)(rng, files[name])}
 
 
 def _encode(path: Path) -> None:

@@ -81,6 +81,7 @@ def change(head: Path, weights: dict[str, torch.Tensor | None] | None = None, **
         ({"elmo": {"name": "x"}}, "config.json: lacks 'fingerprint'; expected what"),
         ({"elmo": {"name": "x", "fingerprint": "y"}}, "this sentence head reads the layers of x; the model is another"),
         ({"settings": {"dim": 10**20}}, "config.json: attention is 4, dim is 100000000000000000000; expected positive"),
+        ({"settings": {"dim": True}}, "config.json: attention is 4, dim is True; expected positive integers"),
         ({"settings": {"dim": 10**9}}, "'head.projection.weight' has shape (6, 10); config.json needs (1000000000,"),
         ({"settings": {"inputs": {"elmo": {"mix": "x", "layer_norm": None}}}}, "config.json: mix is 'x'; expected"),
         ({"weights": {"head.projection.weight": None}}, "no tensor 'head.projection.weight'; config.json asks for it"),

@@ -40,8 +40,8 @@ Finish = Callable[[list[list[str]], list[Tensor], Packing], list[Result]]
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}  # tokens per batch
 WINDOW_BATCHES = 4  # batches in a window, which is sorted by length
-# With packed weights, a batch is divided into pieces of at most so many tokens, and values of a layer: they stay in the
-# processor's cache.
+# With packed weights, a batch is divided into pieces that stay in the processor's cache: at most this many tokens, and
+# this many values of a layer.
 PIECE_TOKENS, PIECE_VALUES = 2048, 1 << 20
 
 

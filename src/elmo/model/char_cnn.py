@@ -15,7 +15,7 @@ from elmo.model.kernels import MAX_WINDOW, triton_computes
 PADDING_ID = 261  # the padding *character*, learned and part of the convolutions; 0 means "no token"
 GROUP = 64  # words convolved together: their (words, positions, filters) fit into a CPU's cache
 
-MOST_CHARACTERS = 1000  # of a token: every token takes the memory of so many
+MOST_CHARACTERS = 1000  # of a token: every token takes the memory of this many
 
 ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 

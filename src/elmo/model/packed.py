@@ -69,7 +69,7 @@ class PackedBiLM:
         return encoder
 
     def _replace(self, parameter: nn.Parameter, values: Callable[[], Tensor]) -> None:
-        """Note that a parameter is packed, and what computes its values from there."""
+        """Remember that a parameter is packed, and how its values are computed from the packed matrix."""
         if self.product is PackedProduct:
             self._replaced.append((parameter, values))
         if self.released:

@@ -76,7 +76,7 @@ def read(folder: Path, n_layers: int, input_dim: int, fingerprint: str) -> Train
         expected, mix_name, layer_norm = elmo["fingerprint"], settings["mix"], settings["layer_norm"]
     except (KeyError, TypeError) as error:
         raise WeightsError(f"{path}: lacks {error}; expected what `elmo train {TASK}` writes there") from None
-    if not all(isinstance(size, int) and 1 <= size < 1 << 31 for size in (attention, dim)):
+    if not all(type(size) is int and 1 <= size < 1 << 31 for size in (attention, dim)):  # true is not a size
         raise WeightsError(f"{path}: attention is {attention!r:.40}, dim is {dim!r:.40}; expected positive integers")
     if expected != fingerprint:
         raise WeightsError(

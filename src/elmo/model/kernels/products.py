@@ -27,17 +27,17 @@ FEW_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)  # numbers of rows that are
 
 
 def rounded_up(rows: int) -> int:
-    """Return the number of rows that is computed for so many."""
+    """Round up to a number of rows that products are computed with: one of `FEW_ROWS`, or a multiple of 64."""
     return FEW_ROWS[bisect_left(FEW_ROWS, rows)] if rows <= FEW_ROWS[-1] else -(-rows // 64) * 64
 
 
 def rounded_down(rows: int) -> int:
-    """Return the largest number of rows, of at most so many, that is computed as it is."""
+    """Round down to a number of rows that products are computed with."""
     return FEW_ROWS[bisect_right(FEW_ROWS, rows) - 1] if rows <= FEW_ROWS[-1] else rows // 64 * 64
 
 
 def _with_rows(x: Tensor, rows: int) -> Tensor:
-    """Return x with as many rows; the values of those at the end are arbitrary."""
+    """Return x with this many rows; the values of those at the end are arbitrary."""
     if len(x) == rows:
         return x
     filled = x.new_zeros(rows, x.shape[1])
