@@ -2,6 +2,7 @@
 
 import json
 import resource
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from distributions import install, new_site
 from elmo.embed.embedder import load
-from elmo.errors import WeightsError
+from elmo.embed.runner import Runner
+from elmo.embed.word_store import PROBES
+from elmo.errors import ConfigError, WeightsError
 from elmo.tasks import folder
 from elmo.tasks.batches import answers
 from elmo.tasks.folder import TrainedTask
@@ -270,6 +273,48 @@ def test_an_installed_task_is_loaded_by_its_name(site: Path, tmp_path: Path) -> 
     assert folder.load("entities", "cpu").config.hidden == trained().config.hidden != 7
     assert folder.load("./entities", "cpu").config.hidden == 7
     assert folder.load(Path("entities").absolute(), "cpu").config.hidden == 7
+
+
+def test_the_bilm_computes_in_the_precision_that_is_asked_for(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m")
+    texts = [example.texts[0] for example in splits()["test"]]
+    for precision in ("int8", "bfloat16"):
+        found = folder.load(path, "cpu", precision=precision).model.inputs.frozen
+        assert found is not None
+        wanted = load(str(path / "elmo"), device="cpu", precision=precision).embed(texts, dtype="float16")
+        for layers, array in zip(found.layers(texts).activations.unbind(1), wanted, strict=True):
+            assert torch.equal(layers[:, : array.shape[1]], torch.from_numpy(array).float())
+
+
+@pytest.mark.parametrize("change", ["placement=none", "trainable=true"])
+def test_a_precision_needs_a_frozen_bilm(change: str, tmp_path: Path) -> None:
+    path = saved(tmp_path / "m", f"inputs.elmo.{change}")
+    with pytest.raises(ConfigError) as error:
+        folder.load(path, "cpu", precision="int8")
+    assert str(error.value) == f"precision is 'int8'; {path} has no frozen biLM that it is for: expected 'float32'"
+
+
+def test_word_vectors_are_kept_for_later_commands(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later commands read the characters of no word but the first ones, by which they check the file."""
+    asked: set[str] = set()
+    encode = Runner._encode
+
+    def noted(runner: Runner, words: Sequence[str]) -> torch.Tensor:
+        asked.update(words)
+        return encode(runner, words)
+
+    monkeypatch.setattr(Runner, "_encode", noted)
+    path = saved(tmp_path / "m")
+    Path("sentences.txt").write_text("Ada saw Paris .\n")
+    write_columns(Path("data"), splits())
+    commands = ("predict", path, "sentences.txt"), ("evaluate", path, "data", "--json")
+    words = {"Ada", "saw", "Paris", "."}.union(*(example.texts[0] for example in splits()["test"]))
+    expected = [elmo(*arguments).out for arguments in commands]
+    for first in (True, False):
+        asked.clear()
+        found = [elmo(*arguments, "--word-cache", "words") for arguments in commands]
+        assert [(ended.code, ended.out) for ended in found] == [(0, out) for out in expected]
+        assert len(asked) == PROBES if not first else asked >= words
 
 
 def test_the_command_line_knows_an_installed_task(site: Path, tmp_path: Path) -> None:

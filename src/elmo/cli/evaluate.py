@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from elmo.cli.arguments import DeviceOption, ThreadsOption, use_threads
+from elmo.cli.arguments import DeviceOption, PrecisionOption, ThreadsOption, WordCacheOption, use_threads
 from elmo.errors import ConfigError
 
 TrainedArgument = Annotated[
@@ -32,6 +32,8 @@ def evaluate(
     part: Annotated[str, typer.Option(help="Part of the data to score: train, dev or test.")] = "test",
     task: TaskOption = None,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
+    word_cache: WordCacheOption = None,
     threads: ThreadsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -55,7 +57,9 @@ def evaluate(
             raise ConfigError("--output writes the predictions of a model; with --predictions there is none")
         scores = from_paths.evaluate_predictions(task or model, data, predictions)
     else:
-        scores = from_paths.evaluate(model, data, part, task=task, device=device, output=output)
+        scores = from_paths.evaluate(
+            model, data, part, task=task, device=device, precision=precision, word_cache=word_cache, output=output
+        )
     if as_json:
         print(json.dumps(scores))
         return

@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from elmo.cli.arguments import DeviceOption, OutputOption, ThreadsOption, to_standard_output, use_threads
+from elmo.cli.arguments import (
+    DeviceOption,
+    OutputOption,
+    PrecisionOption,
+    ThreadsOption,
+    WordCacheOption,
+    to_standard_output,
+    use_threads,
+)
 from elmo.cli.evaluate import TaskOption, TrainedArgument
 from elmo.cli.interrupt import interrupted_by_sigterm
 from elmo.cli.progress import FileReport
@@ -24,6 +32,8 @@ def predict(
     ] = None,
     task: TaskOption = None,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "float32",
+    word_cache: WordCacheOption = None,
     threads: ThreadsOption = None,
 ) -> None:
     """Predict with a trained task, line by line.
@@ -46,7 +56,10 @@ def predict(
     hidden = to_standard_output(output)
     with interrupted_by_sigterm(), FileReport(total_bytes([input]), "lines", hidden=hidden) as report:
         try:
-            from_paths.predict(model, input, output, jsonl=jsonl, task=task, device=device, progress=report.show)
+            from_paths.predict(
+                model, input, output,
+                jsonl=jsonl, task=task, device=device, precision=precision, word_cache=word_cache, progress=report.show,
+            )  # fmt: skip
         except KeyboardInterrupt:
             left = "" if to_standard_output(output) else "; nothing was written"
             print(f"elmo: interrupted{left}", file=sys.stderr)

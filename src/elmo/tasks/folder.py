@@ -89,10 +89,18 @@ def _rounded(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tenso
     return rounded
 
 
-def load(source: str | Path, device: str = "auto", task: Task | None = None) -> TrainedTask:
+def load(
+    source: str | Path,
+    device: str = "auto",
+    task: Task | None = None,
+    *,
+    precision: str = "float32",
+    word_cache: str | Path | None = None,
+) -> TrainedTask:
     """Load a trained task, by its folder or its name; `task` is needed if it is one of your own.
 
     An installed name comes first, so that it means the same everywhere; write `./name` for a folder of that name.
+    `precision` and `word_cache` are those of the task's frozen biLM, as for `elmo.load`.
     """
     folder = installed.find(installed.TASKS, str(source)) or Path(source)
     if not folder.exists():
@@ -117,7 +125,9 @@ def load(source: str | Path, device: str = "auto", task: Task | None = None) -> 
         config = build(of.config, record["config"])
     except ConfigError as error:
         raise WeightsError(f"{folder / CONFIG}: {error}") from None
-    embedder = _load_elmo(folder, record["elmo"], device)
+    if precision != "float32" and (record["elmo"] is None or config.inputs.elmo.trainable):
+        raise ConfigError(f"precision is {precision!r}; {folder} has no frozen biLM that it is for: expected 'float32'")
+    embedder = _load_elmo(folder, record["elmo"], device, precision, word_cache)
     stored = sum(tensor.numel() for tensor in state.values())
     try:
         with _AtMost(3 * stored + SPARE):
@@ -230,13 +240,17 @@ def _record(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _load_elmo(folder: Path, facts: dict[str, Any] | None, device: str) -> Embedder | None:
+def _load_elmo(
+    folder: Path, facts: dict[str, Any] | None, device: str, precision: str, word_cache: str | Path | None
+) -> Embedder | None:
     if facts is None:
         return None
     name = str(folder / facts["folder"]) if "folder" in facts else facts["name"]
     if "folder" not in facts and installed.find(installed.MODELS, name) is None:
         raise WeightsError(f"{folder}: needs the biLM {name!r}, which is not installed. Install its distribution first")
-    embedder = embedding.load(name, device=device)
+    embedder = embedding.load(name, device=device, word_cache=word_cache)
     if facts.get("fingerprint", embedder.fingerprint()) != embedder.fingerprint():
         raise WeightsError(f"{folder}: was trained with another version of the biLM {name!r}. Train the task again")
-    return embedder
+    if precision == "float32":
+        return embedder
+    return embedding.load(name, device=device, precision=precision, word_cache=word_cache)

@@ -103,13 +103,17 @@ def evaluate(
     *,
     task: str | None = None,
     device: str = "auto",
+    precision: str = "float32",
+    word_cache: str | Path | None = None,
     output: str | Path | None = None,
 ) -> dict[str, float]:
     """Score a trained task on a part of a folder of data; `task` is the folder of a task of your own.
 
-    `output` is a new file for the predictions, in the public format of the task.
+    `output` is a new file for the predictions, in the public format of the task; `precision` and `word_cache` are those
+    of the biLM, see `load_task`.
     """
-    return load_task(model, device, task_named(task) if task else None).evaluate(data, part, output)
+    own = task_named(task) if task else None
+    return load_task(model, device, own, precision=precision, word_cache=word_cache).evaluate(data, part, output)
 
 
 def evaluate_predictions(task: str, gold: str | Path, predictions: str | Path) -> dict[str, float]:
@@ -131,13 +135,19 @@ def predict(
     jsonl: bool | None = None,
     task: str | None = None,
     device: str = "auto",
+    precision: str = "float32",
+    word_cache: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Answer every line of a file with a trained task: see `predict_file`; `task` is the folder of one of your own."""
+    """Answer every line of a file with a trained task: see `predict_file`; `task` is the folder of one of your own.
+
+    `precision` and `word_cache` are those of the biLM, see `load_task`.
+    """
     if output is not None and str(output) != "-":
         refuse_existing(Path(output))  # before the model is read
     Lines(input)
-    predictor = load_task(model, device, task_named(task) if task else None)
+    own = task_named(task) if task else None
+    predictor = load_task(model, device, own, precision=precision, word_cache=word_cache)
     return predict_file(predictor, input, output, jsonl=jsonl, progress=progress)
 
 

@@ -89,6 +89,16 @@ def _buffers(examples: Iterable[Example]) -> Iterator[list[Example]]:
         yield buffer
 
 
-def load_task(model: str | Path, device: str = "auto", task: Task | None = None) -> Predictor:
-    """Load a trained task: a folder, or the name of an installed one; `task` is needed if it is one of your own."""
-    return Predictor(folder.load(model, device, task))
+def load_task(
+    model: str | Path,
+    device: str = "auto",
+    task: Task | None = None,
+    *,
+    precision: str = "float32",
+    word_cache: str | Path | None = None,
+) -> Predictor:
+    """Load a trained task: a folder, or the name of an installed one; `task` is needed if it is one of your own.
+
+    `precision` and `word_cache` are those of its frozen biLM, as for `elmo.load`.
+    """
+    return Predictor(folder.load(model, device, task, precision=precision, word_cache=word_cache))
