@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from safetensors.torch import load_file
 from corpora import write_corpus
 from elmo_processes import start_elmo
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "scaling.md"
 WORDS = [f"w{k}" for k in range(60)]
 RECIPE = {
     "steps": 40,
@@ -66,10 +69,31 @@ def torchrun(corpus: Path, out: Path, processes: int, **changes: Any) -> list[st
     return [sys.executable, *launch, *arguments(corpus, out, **changes)]
 
 
-def run_with_torchrun(corpus: Path, out: Path, *, processes: int, **changes: Any) -> None:
-    command = torchrun(corpus, out, processes, **changes)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr
+def run_as_documented(corpus: Path, out: Path, *, nodes: int, **changes: Any) -> None:
+    """Run the command of docs/scaling.md for `nodes` machines, with two processes in all, on this machine."""
+    (shown,) = re.findall(r"^## Pretraining with torchrun\n.*?^```\n(.*?)^```", DOCUMENT.read_text(), re.M | re.S)
+    commands = shown.replace("\\\n", " ").splitlines()
+    assert [f"--nnodes {number}" in command for number, command in enumerate(commands, start=1)] == [False, True]
+    recipe = out.with_suffix(".toml")
+    settings = RECIPE | changes | {"model.char_cnn.n_highway": 1}
+    values = {name: value if "[" in str(value) else json.dumps(value) for name, value in settings.items()}
+    recipe.write_text("".join(f"{name} = {value}\n" for name, value in values.items()))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    here = {"8": str(2 // nodes), "my-corpus": str(corpus), "my-run": str(out), "recipe.toml": str(recipe)}
+    here["HOST:29500"] = f"127.0.0.1:{port}"
+    program, *words = shlex.split(commands[nodes - 1])
+    assert program == "torchrun"
+    command = [sys.executable, "-m", "torch.distributed.run", *(here.get(word, word) for word in words)]
+    environment = os.environ | {"PET_MASTER_PORT": str(port)}  # the default, 29500, may be in use
+    started = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+        for _ in range(nodes)
+    ]
+    for process in started:
+        _, error = process.communicate(timeout=240)
+        assert process.returncode == 0, error
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:
@@ -140,13 +164,13 @@ def test_killed_and_resumed(
         assert torch.equal(value, found[name]), name
 
 
-@pytest.mark.parametrize(("negatives", "run_two"), [(16, run_with_torchrun), ("none", run)])
-def test_two_processes_are_one_with_the_same_batch(
-    corpus: Path, tmp_path: Path, negatives: Any, run_two: Callable[..., None]
-) -> None:
+@pytest.mark.parametrize(("negatives", "nodes"), [(16, 1), ("none", 2)])
+def test_two_processes_are_one_with_the_same_batch(corpus: Path, tmp_path: Path, negatives: Any, nodes: int) -> None:
+    """The last ten steps of the two, after a stop, are made by one."""
     changes = {"dropout": 0.0, "negatives": negatives, "model.lstm.cell_clip": 0.3, "model.lstm.proj_clip": 0.2}
     run(corpus, tmp_path / "one", **changes)
-    run_two(corpus, tmp_path / "two", processes=2, **changes)
+    run_as_documented(corpus, tmp_path / "two", nodes=nodes, **changes | {"steps": 30})
+    run(corpus, tmp_path / "two", "--resume", **changes)
     one, two = metrics(tmp_path / "one"), metrics(tmp_path / "two")
     assert [line["step"] for line in one] == [line["step"] for line in two]
     for expected, found in zip(one, two, strict=True):
