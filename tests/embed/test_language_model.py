@@ -302,6 +302,40 @@ def test_substitutes_are_found_by_trying_every_word(kind: str, i: int) -> None:
     assert model.substitutes(" ".join(sentence), i, n=2) == found[:2]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("i", [0, 1, 3])
+def test_each_direction_alone_has_the_probabilities_of_its_softmax(kind: str, i: int) -> None:
+    known = Known(kind)
+    sentence = ["the", "zebra", "sat", "cat"]
+    top = known.layers(sentence)[-1]
+    found = known.embedder().substitutes_by_direction(sentence, i, n=7)
+    sides = [(found.forward, top[i, :D])]  # `<S>` is row 0: the output at the token before
+    if known.kind.bidirectional:
+        assert found.backward is not None
+        sides.append((found.backward, top[i + 2, D:]))  # the output at the token after
+    else:
+        assert found.backward is None
+    for shown, hidden in sides:
+        p = dict(zip(VOCABULARY, np.exp(known.log_softmax(hidden[None])[0]), strict=True))
+        best = sorted(VOCABULARY[3:], key=lambda word: -p[word])
+        assert [word for word, _ in shown] == best
+        assert [probability for _, probability in shown] == pytest.approx([p[word] for word in best], abs=1e-6)
+        assert sum(p[word] for word in best) < 1 - 1e-3  # the rest is that of `<S>`, `</S>` and `<UNK>`
+    assert found.both == known.embedder().substitutes(sentence, i, n=7)
+    fewer = known.embedder().substitutes_by_direction(sentence, i - 4, n=2)
+    assert (fewer.both, fewer.forward) == (found.both[:2], found.forward[:2])
+
+
+def test_the_probability_of_one_direction_is_that_of_the_score() -> None:
+    model = Known("characters").embedder()
+    sentence = ["the", "cat", "sat"]
+    scores, found = model.score(sentence), model.substitutes_by_direction(sentence, 1)
+    assert scores.backward is not None
+    assert found.backward is not None
+    for shown, values in ((found.forward, scores.forward), (found.backward, scores.backward)):
+        assert dict(shown)["cat"] == pytest.approx(math.exp(values[1]), rel=1e-5)
+
+
 def test_the_word_that_stands_there_has_no_say() -> None:
     model = Known("characters").embedder()
     one, other = (dict(model.substitutes(["the", word, "sat"], 1)) for word in ("cat", "zebra"))

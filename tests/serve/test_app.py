@@ -85,8 +85,12 @@ def test_scores_and_substitutes_are_those_of_the_library(app: Any, model: Embedd
         assert found["perplexity"] == wanted.perplexity
     answer = ask(app, "/substitutes", {"sentence": SENTENCES[0], "index": 1, "n": 4})
     assert answer["tokens"] == SPLIT[0] and answer["index"] == 1
-    found = [(one["word"], one["probability"]) for one in answer["substitutes"]]
-    assert found == [tuple(one) for one in model.substitutes(SENTENCES[0], 1, 4)]
+    wanted_words = model.substitutes_by_direction(SENTENCES[0], 1, 4)
+    assert wanted_words.backward is not None
+    lists = {"substitutes": wanted_words.both, "forward": wanted_words.forward, "backward": wanted_words.backward}
+    for name, words in lists.items():
+        assert [(one["word"], one["probability"]) for one in answer[name]] == [tuple(one) for one in words]
+    assert answer["forward"] != answer["backward"]
 
 
 def test_a_model_without_a_softmax_has_no_paths_for_words() -> None:

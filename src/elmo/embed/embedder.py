@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.embed.arrays import Staging, embed_sentences
-from elmo.embed.language_model import LanguageModel, Scores, Substitute
+from elmo.embed.language_model import LanguageModel, Scores, Substitute, SubstitutesByDirection
 from elmo.embed.padded import padded_layers
 from elmo.embed.runner import Runner
 from elmo.embed.selection import Array, LayersArgument
@@ -304,6 +304,13 @@ class Embedder:
         """Return the n words of the vocabulary that fit best in the place of token i, with their probabilities.
 
         p(w) ∝ p(w | tokens before i) · p(w | tokens after i) / p(w). Token i itself is not read, and can be among them.
+        """
+        return self.substitutes_by_direction(sentence, i, n).both
+
+    def substitutes_by_direction(self, sentence: Sentence, i: int, n: int = 10) -> SubstitutesByDirection:
+        """Return what `substitutes` returns, and the words that each language model alone expects in that place.
+
+        The probabilities of one direction are those of `score`: of all words, `</S>` (or `<S>`) and `<UNK>`.
         """
         return LanguageModel(self.runner, self.vocabulary).substitutes(next(tokenize_sentences([sentence])), i, n)
 

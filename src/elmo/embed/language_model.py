@@ -85,6 +85,18 @@ class Substitute(NamedTuple):
     probability: float
 
 
+@dataclass(frozen=True)
+class SubstitutesByDirection:
+    """The words that fit best at a place in a sentence: by both language models together, and by each alone.
+
+    For a model of one direction, backward is None.
+    """
+
+    both: list[Substitute]  # of all words but `<S>`, `</S>` and `<UNK>`, as `Embedder.substitutes` returns them
+    forward: list[Substitute]  # p(word | tokens before it), as in `Scores`
+    backward: list[Substitute] | None  # p(word | tokens after it), as in `Scores`
+
+
 def perplexity(log_probability: float, predictions: int) -> float:
     """Return exp of the mean loss."""
     return float(np.exp(-log_probability / predictions))
@@ -135,7 +147,7 @@ class LanguageModel:
         return [self._scored(*sentence) for sentence in zip(tokens, ahead, back, strict=True)]
 
     @torch.inference_mode()
-    def substitutes(self, sentence: list[str], i: int, n: int) -> list[Substitute]:
+    def substitutes(self, sentence: list[str], i: int, n: int) -> SubstitutesByDirection:
         """Return the n words that fit best at token i of a sentence, from a state of zeros, and their probabilities.
 
         The product of both directions contains a word's own frequency twice. By Bayes' rule it is divided out once; the
@@ -150,13 +162,27 @@ class LanguageModel:
             sides.append(top[place + 2, self.dim :])  # backward, down to the token after it
         with without_autocast(top):
             scores = torch.addmm(self.softmax.bias, torch.stack(sides), self.bilm.softmax_weight().t()).float()
-        log_p = torch.log_softmax(scores, dim=1).sum(dim=0)  # (V,)
-        rank = torch.arange(1, len(log_p) + 1, device=log_p.device)
-        log_p -= (len(sides) - 1) * torch.log(torch.log1p(1 / rank))
-        log_p[torch.from_numpy(self.vocabulary.ids(SPECIAL) - 1).to(log_p.device)] = -torch.inf
-        best = torch.topk(torch.softmax(log_p, dim=0), min(n, len(log_p) - len(SPECIAL)))
-        words = [self.vocabulary.words[row] for row in best.indices.tolist()]
-        return [Substitute(*pair) for pair in zip(words, best.values.tolist(), strict=True)]
+        log_p = torch.log_softmax(scores, dim=1)  # (directions, V)
+        rank = torch.arange(1, log_p.shape[1] + 1, device=log_p.device)
+        together = log_p.sum(dim=0) - (len(sides) - 1) * torch.log(torch.log1p(1 / rank))
+        together[self._special(log_p.device)] = -torch.inf
+        forward, *others = (self._best(side.exp(), n) for side in log_p)
+        return SubstitutesByDirection(
+            both=self._best(torch.softmax(together, dim=0), n),
+            forward=forward,
+            backward=others[0] if others else None,
+        )
+
+    def _special(self, device: torch.device) -> Tensor:
+        """Return the rows of the tokens that are no words."""
+        return torch.from_numpy(self.vocabulary.ids(SPECIAL) - 1).to(device)
+
+    def _best(self, probabilities: Tensor, n: int) -> list[Substitute]:
+        """Return the n words of the highest probabilities (V,)."""
+        words = probabilities.index_fill(0, self._special(probabilities.device), -1)
+        best = torch.topk(words, min(n, len(words) - len(SPECIAL)))
+        found = [self.vocabulary.words[row] for row in best.indices.tolist()]
+        return [Substitute(*pair) for pair in zip(found, best.values.tolist(), strict=True)]
 
     def _log_p(self, hidden: Tensor, rows: Rows, targets: Rows) -> list[LogProbabilities]:
         """Return log p of each sentence's targets, given the output of one direction at those rows."""

@@ -150,7 +150,7 @@ def _add_computations(app: FastAPI, service: Service, keyed: bool) -> None:
 
         @post("/substitutes", schemas.SubstitutesAnswer)
         async def substitutes(request: schemas.SubstitutesRequest) -> Any:
-            """Return the words that fit best in a place of a sentence, by both language models."""
+            """Return the words that fit best in a place of a sentence, by both language models and by each."""
             return json_response(await service.substitutes(request))
 
     if service.tasks:

@@ -135,12 +135,21 @@ class SubstituteWord(BaseModel):
 
 
 class SubstitutesAnswer(BaseModel):
-    """The words that fit best, by both language models together."""
+    """The words that fit best, by both language models together, and by each alone."""
 
     model: str
     tokens: list[str]
     index: int
-    substitutes: list[SubstituteWord]
+    substitutes: Annotated[
+        list[SubstituteWord], Field(description="By both together. The probabilities of all words have the sum 1.")
+    ]
+    forward: Annotated[
+        list[SubstituteWord], Field(description="By the forward model alone: given the tokens before, as /score.")
+    ]
+    backward: Annotated[
+        list[SubstituteWord] | None,
+        Field(description="By the backward model alone: given the tokens after. Null for a model of one direction."),
+    ]
 
 
 class UsesRequest(Request):

@@ -14,7 +14,7 @@ import numpy as np
 from starlette.concurrency import run_in_threadpool
 
 from elmo.embed.embedder import Embedder
-from elmo.embed.language_model import Scores
+from elmo.embed.language_model import Scores, Substitute
 from elmo.embed.pooling import pooling
 from elmo.embed.selection import Array, Selection
 from elmo.embed.sentences import tokenize_sentences
@@ -102,12 +102,18 @@ class Service:
         _check_place(request.index, tokens)
 
         def compute(items: list[Any]) -> list[Any]:
-            return [self.embedder.substitutes(*item) for item in items]
+            return [self.embedder.substitutes_by_direction(*item) for item in items]
 
         item = (tokens, request.index, request.n)
         (found,) = await self._computed("substitutes", [item], compute, len(tokens))
-        words = [{"word": word, "probability": probability} for word, probability in found]
-        return {"model": self.name, "tokens": tokens, "index": request.index, "substitutes": words}
+        return {
+            "model": self.name,
+            "tokens": tokens,
+            "index": request.index,
+            "substitutes": _words(found.both),
+            "forward": _words(found.forward),
+            "backward": None if found.backward is None else _words(found.backward),
+        }
 
     async def uses(self, request: UsesRequest) -> dict[str, Any]:
         """Return the nearest uses of a word in the bundled sentences."""
@@ -188,6 +194,10 @@ def _scored(scores: Scores) -> dict[str, Any]:
         "backward_end": scores.backward_end,
         "perplexity": scores.perplexity,
     }
+
+
+def _words(substitutes: Sequence[Substitute]) -> list[dict[str, Any]]:
+    return [substitute._asdict() for substitute in substitutes]
 
 
 def _check_place(index: int, tokens: Sequence[str]) -> None:
