@@ -9,6 +9,7 @@ from unittest.mock import patch
 import httpx
 import torch
 from fastapi import FastAPI
+from torch import Tensor
 
 from elmo.embed.embedder import Embedder
 from elmo.model.bilm import BiLM
@@ -20,13 +21,19 @@ from embedders import pretrained
 WORDS = ["the", "cat", "sat", "on", "mat", "a", "dog", "ran", ".", "play", "bank"]
 
 
-def language_model(name: str = "small") -> Embedder:
-    """The small model with a softmax of random values."""
+def language_model(name: str = "small", bidirectional: bool = True) -> Embedder:
+    """The small model, or its forward half, with a softmax of random values."""
     bilm, words = pretrained().bilm, ["<S>", "</S>", "<UNK>", *WORDS]
     torch.manual_seed(0)
-    predicting = BiLM(replace(bilm.config, n_softmax=len(words)))
-    predicting.load_state_dict({**predicting.state_dict(), **bilm.state_dict()})
+    predicting = BiLM(replace(bilm.config, n_softmax=len(words), bidirectional=bidirectional))
+    wanted = predicting.state_dict()
+    predicting.load_state_dict({**wanted, **_cut(bilm.state_dict(), wanted)})
     return Embedder(Pretrained(predicting, Vocabulary(words)), name=name)
+
+
+def _cut(given: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The forward half of each tensor whose first axis is the directions."""
+    return {name: tensor[: len(wanted[name])] for name, tensor in given.items()}
 
 
 def client(app: FastAPI, **settings: Any) -> httpx.AsyncClient:

@@ -118,7 +118,7 @@ DROP = "Drop missing values first, e.g. with dropna()"
         (float("nan"), f"sentence 2 is nan (float); expected a string or a list of tokens. {DROP}"),
         (NAType(), f"sentence 2 is <NA> (NAType); expected a string or a list of tokens. {DROP}"),
         (3, "sentence 2 is 3 (int); expected a string or a list of tokens"),
-        (np.float32(0.5), "sentence 2 is np.float32(0.5) (float32); expected a string or a list of tokens"),
+        (np.float32(0.5), f"sentence 2 is {np.float32(0.5)!r} (float32); expected a string or a list of tokens"),
         (b"bytes", "sentence 2 is b'bytes' (bytes); expected a string or a list of tokens. Decode it first, e.g. with "
          ".decode('utf-8')"),
         ({"text": "x"}, "sentence 2 is {'text': 'x'} (dict); expected a string or a list of tokens"),
@@ -126,7 +126,7 @@ DROP = "Drop missing values first, e.g. with dropna()"
         (["a", None], f"token 1 of sentence 2 is None; expected a string. {DROP}"),
         (["a", "b", float("nan")], f"token 2 of sentence 2 is nan (float); expected a string. {DROP}"),
         ([1, 2], "token 0 of sentence 2 is 1 (int); expected a string"),
-        (np.array([1, 2]), "token 0 of sentence 2 is np.int64(1) (int64); expected a string"),
+        (np.array([1, 2]), f"token 0 of sentence 2 is {np.int64(1)!r} (int64); expected a string"),
         ([["a"]], "token 0 of sentence 2 is ['a'] (list); expected a string"),
         ([b"a"], "token 0 of sentence 2 is b'a' (bytes); expected a string. Decode it first, e.g. with "
          ".decode('utf-8')"),

@@ -93,6 +93,18 @@ def test_scores_and_substitutes_are_those_of_the_library(app: Any, model: Embedd
     assert answer["forward"] != answer["backward"]
 
 
+def test_a_model_of_one_direction_has_no_backward_values() -> None:
+    model = language_model(bidirectional=False)
+    app = create_app(model)
+    (scored,) = ask(app, "/score", {"sentences": SENTENCES[:1]})["sentences"]
+    assert (scored["backward"], scored["backward_end"]) == (None, None)
+    assert scored["forward"] == model.score(SENTENCES[0]).forward.tolist()
+    answer = ask(app, "/substitutes", {"sentence": SENTENCES[0], "index": 1, "n": 4})
+    forward = model.substitutes_by_direction(SENTENCES[0], 1, 4).forward
+    assert answer["backward"] is None
+    assert answer["forward"] == [{"word": word, "probability": probability} for word, probability in forward]
+
+
 def test_a_model_without_a_softmax_has_no_paths_for_words() -> None:
     app = create_app(embedder(name="plain"))
     assert not ask(app, "/health")["language_model"]

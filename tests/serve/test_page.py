@@ -123,8 +123,17 @@ def test_similarities_are_cosines_of_the_layers_and_of_the_mix(page: Any, model:
 
 def test_substitutes_uses_and_surprisal(page: Any, model: Embedder) -> None:
     choose(page, "dog")
-    wanted = [f"{word}\n{100 * probability:.1f} %" for word, probability in model.substitutes(LINES[1], 1, 10)]
-    assert [text.strip() for text in page.locator("#substitutes li").all_inner_texts()] == wanted
+    found = model.substitutes_by_direction(LINES[1], 1, 10)
+    assert found.backward is not None
+    lists = {
+        "Both of them together": found.both,
+        "Forward reads the words before": found.forward,
+        "Backward reads the words after": found.backward,
+    }
+    assert page.locator("#substitutes ol").count() == 3
+    for name, words in lists.items():
+        shown = page.get_by_role("list", name=name, exact=True).get_by_role("listitem").all_inner_texts()
+        assert [text.strip() for text in shown] == [f"{word}\n{100 * p:.1f} %" for word, p in words]
     assert page.locator("#uses li").count() == 8
     assert page.locator("#uses li mark").count() == 8
     scores = model.score(LINES[1])
@@ -133,6 +142,22 @@ def test_substitutes_uses_and_surprisal(page: Any, model: Embedder) -> None:
     assert said == f"Surprisal: {before:.1f} bits given the words before it, {after:.1f} bits given the words after it"
     shade = page.locator("ul.sentence").nth(1).locator("li").nth(2).locator(".heat").first
     assert float(shade.evaluate("e => e.style.getPropertyValue('--bits')")) == pytest.approx(before / 16, abs=1e-3)
+
+
+def test_a_model_of_one_direction_has_one_list_of_substitutes(browser: Any) -> None:
+    model = language_model(bidirectional=False)
+    with in_background(create_app(model)) as address:
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(address)
+        choose(page, "play", 1)
+        shown = page.get_by_role("list", name="Forward reads the words before", exact=True).get_by_role("listitem")
+        shown.first.wait_for()
+        forward = model.substitutes_by_direction("She wrote a play for the small theatre.", 3).forward
+        assert [text.split("\n")[0].strip() for text in shown.all_inner_texts()] == [word for word, _ in forward]
+        assert page.locator("#substitutes ol").count() == 1
+        assert page.locator("ul.sentence").nth(1).locator("li").nth(1).locator(".heat").count() == 1
+        context.close()
 
 
 def test_it_works_by_keyboard_alone(page: Any) -> None:
@@ -205,6 +230,7 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(browser: Any, address: str,
     page = context.new_page()
     page.goto(address)
     choose(page, "play", 1)
+    page.locator("#substitutes li").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     paper, ink = page.evaluate("(s => [s.backgroundColor, s.color])(getComputedStyle(document.body))")
     assert (luminance(paper) < luminance(ink)) == (scheme == "dark")

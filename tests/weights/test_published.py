@@ -111,6 +111,8 @@ def hub(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Site:
     monkeypatch.setattr(constants, "ENDPOINT", site.root)
     files = site.root + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
+    file_download = pytest.importorskip("huggingface_hub.file_download")  # its older versions have a copy
+    monkeypatch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", files, raising=False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_TOKEN", "")

@@ -162,10 +162,21 @@ const shade = (similarity) => (Math.max(0, similarity) ** 2 * 0.55).toFixed(3);
 function showSubstitutes() {
   fill(by("substitutes"), status, async () => {
     const asked = { sentence: sentences[chosen.sentence], index: chosen.index, n: 10 };
-    const { substitutes } = await post("/substitutes", asked);
-    return substitutes.map(({ word, probability }) => bar([word], `${(100 * probability).toFixed(1)} %`, probability));
+    const { substitutes, forward, backward } = await post("/substitutes", asked);
+    const lists = [["Forward", "reads the words before", forward]];
+    if (backward !== null) {
+      lists.unshift(["Both", "of them together", substitutes]);
+      lists.push(["Backward", "reads the words after", backward]);
+    }
+    return lists.map(([name, says, found], number) => {
+      const title = element("h3", { id: `substitutes-${number}` }, name, " ", element("small", {}, says));
+      const items = found.map(({ word, probability }) => bar([word], percent(probability), probability));
+      return element("div", {}, title, element("ol", { class: "bars", "aria-labelledby": title.id }, ...items));
+    });
   });
 }
+
+const percent = (probability) => `${(100 * probability).toFixed(1)} %`;
 
 function showUses() {
   fill(by("uses"), status, async () => {
