@@ -209,6 +209,8 @@ def changed_folder(rng: Random, files: Files) -> Files:
 
 def _changed_header(rng: Random, data: bytes) -> bytes:
     """Change the JSON header of a safetensors file, and adjust its length."""
+    if len(data) < 8:  # cut off before
+        return changed_bytes(rng, data)
     (size,) = struct.unpack("<Q", data[:8])
     header = changed_json(rng, data[8 : 8 + size])
     claimed = rng.choice(NUMBERS) if rng.random() < 0.02 else len(header)
