@@ -1,7 +1,9 @@
 """Distributions with models, as pip leaves them: a package, and a .dist-info folder with its entry points."""
 
+import importlib.metadata
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,9 +22,21 @@ def install(site: Path, name: str, group: str, model: str, package: str, files: 
 
 
 def new_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a folder of sys.path, and an empty working folder; return the first."""
+    """Make a folder of sys.path, and an empty working folder; return the first.
+
+    Models of other folders, such as those that `make setup` installs, are not found.
+    """
     for name in ("site", "working"):
         (tmp_path / name).mkdir()
     monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.chdir(tmp_path / "working")
+    every = importlib.metadata.entry_points
+
+    def entry_points(**wanted: Any) -> Any:
+        found = every(**wanted)
+        if not wanted.get("group", "").startswith("elmo."):
+            return found
+        return [entry for entry in found if Path(str(entry.dist.locate_file(""))) == tmp_path / "site"]
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
     return tmp_path / "site"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distributions import new_site
 from elmo.embed.embedder import Embedder
 from elmo.serve.app import create_app
 from elmo.serve.run import in_background, load_tasks
@@ -34,9 +35,7 @@ def model() -> Embedder:
 def address(model: Embedder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("page")
     with pytest.MonkeyPatch.context() as patched:
-        (folder / "site").mkdir()
-        patched.syspath_prepend(folder / "site")
-        install_all(folder / "site", folder / "models")
+        install_all(new_site(folder, patched), folder / "models")
         app = create_app(model, load_tasks(None, "cpu"))
     with in_background(app) as address:
         yield address
