@@ -168,10 +168,10 @@ def _write_head(path: Path) -> None:
     torch.manual_seed(0)
     parts = {
         "inputs.mix_input.": ScalarMix(3, layer_norm="token"),
-        "head.": SentenceHead(SentenceHeadSize(6, attention=2, dim=4)),
+        "head.": SentenceHead(SentenceHeadSize(6, hidden=2, dim=4)),
     }
     state = {f"{prefix}{name}": x for prefix, part in parts.items() for name, x in part.state_dict().items()}
-    config = {"attention": 2, "dim": 4, "inputs": {"elmo": {"mix": "learned", "layer_norm": "token"}}}
+    config = {"hidden": 2, "dim": 4, "inputs": {"elmo": {"mix": "learned", "layer_norm": "token"}}}
     elmo = {"name": "tiny", "fingerprint": "f"}
     path.mkdir()
     record = {"model_type": "elmo-task", "task": "sentences", "config": config, "elmo": elmo}

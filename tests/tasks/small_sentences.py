@@ -46,6 +46,6 @@ def write_data(folder: Path) -> Path:
 
 def train_head(model: str | Path, folder: Path, *settings: str) -> Path:
     """Train a small head on a biLM; returns RUN/model."""
-    small = ["attention=4", "dim=6", "train.epochs=1", "train.batch_size=3", "train.device=cpu"]
+    small = ["hidden=4", "dim=6", "train.epochs=1", "train.batch_size=3", "train.device=cpu"]
     data = write_data(folder / "data")
     return train("sentences", data, folder / "run", settings=[*small, f"inputs.elmo.model={model}", *settings]).model

@@ -58,6 +58,32 @@ def test_contradictions_are_taken_in_turn(tmp_path: Path) -> None:
     ]
 
 
+def test_a_question_is_paired_with_the_sentence_of_its_answer(tmp_path: Path) -> None:
+    context = "Oslo is in Norway. The U.S. team won there in 1952, by far! It was cold"
+    asked = [
+        ("Who won?", "The U.S. team", "The U.S. team won there in 1952 , by far !"),
+        ("How was it?", "cold", "It was cold"),
+        ("Where is Oslo?", "Norway", "Oslo is in Norway ."),
+        ("Where is Oslo?", "Oslo", "Oslo is in Norway ."),  # the same pair a second time
+        ("Where and who?", "Norway. The U.S. team", "Oslo is in Norway . The U.S. team won there in 1952 , by far !"),
+        ("Not there?", "Bergen", ""),
+    ]
+    questions = [
+        {"id": str(k), "question": question, "answers": [{"text": text, "answer_start": max(0, context.find(text))}]}
+        for k, (question, text, _) in enumerate(asked)
+    ]
+    folder = write_data(tmp_path)
+    (folder / "squad").mkdir()
+    articles = {"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}
+    (folder / "squad" / "dev-v1.1.json").write_text(json.dumps(articles))
+    (folder / "train-v1.1.json").write_text(json.dumps({"data": []}))
+    train = data.read(folder)["train"]
+    expected = [(question, sentence) for question, _, sentence in [*asked[:3], asked[4]]]
+    assert [(" ".join(words(question)), sentence) for question, sentence in expected] == [
+        tuple(" ".join(text) for text in example.texts) for example in train[8:]
+    ]
+
+
 LINE = '{"gold_label": "entailment", "sentence1": "A", "sentence2": "B"}'
 
 
@@ -189,9 +215,9 @@ def test_what_encode_could_not_use_is_refused(setting: str, message: str) -> Non
 
 def test_the_recipe_is_the_one_that_was_measured() -> None:
     config = SentencesConfig()
-    assert (config.attention, config.dim, config.temperature, config.train.batch_size) == (128, 512, 0.05, 256)
+    assert (config.hidden, config.dim, config.temperature, config.train.batch_size) == (512, 512, 0.05, 256)
     assert (config.inputs.elmo.layer_norm, config.inputs.elmo.mix, config.inputs.elmo.placement) == (
-        "token", "learned", "input",
+        "token", "layer:0", "input",
     )  # fmt: skip
 
 
@@ -199,7 +225,7 @@ def test_the_recipe_is_the_one_that_was_measured() -> None:
 
 
 def test_the_loss_and_the_answers_of_a_batch(tmp_path: Path) -> None:
-    config = SentencesConfig(attention=4, dim=6)
+    config = SentencesConfig(hidden=4, dim=6)
     model = SentenceEncoder(config, Inputs(config.inputs, frozen=FrozenLayers(embedder())), []).eval()
     examples = data.read(write_data(tmp_path))["train"][:5]
     candidates = [one.texts[1] for one in examples] + [one.texts[2] for one in examples if len(one.texts) == 3]
@@ -217,14 +243,14 @@ def test_the_loss_and_the_answers_of_a_batch(tmp_path: Path) -> None:
 def test_eight_examples_are_learned_by_heart(tmp_path: Path) -> None:
     examples = data.read(write_data(tmp_path))["train"]
     assert len(examples) == 8
-    config = SentencesConfig(attention=64, dim=64)
-    config = replace(config, inputs=replace(config.inputs, elmo=replace(config.inputs.elmo, dropout=0.0)))
+    config = SentencesConfig(hidden=256, dim=64)
+    config = replace(config, inputs=replace(config.inputs, elmo=replace(config.inputs.elmo, mix="learned", dropout=0.0)))
     torch.manual_seed(0)
     frozen = FrozenLayers(embedder(), [text for example in examples for text in example.texts])
     model = SentenceEncoder(config, Inputs(config.inputs, frozen=frozen), [])
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     before = model.loss(examples).item()
-    for _ in range(150):
+    for _ in range(250):
         optimizer.zero_grad()
         loss = model.loss(examples)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -240,7 +266,7 @@ def test_eight_examples_are_learned_by_heart(tmp_path: Path) -> None:
 
 def test_a_run_that_stopped_is_resumed_as_it_was_begun(tmp_path: Path) -> None:
     config = SentencesConfig(
-        attention=4,
+        hidden=4,
         dim=6,
         inputs=InputsConfig(ElmoConfig(str(write_model(tmp_path / "lm")), dropout=0.1, layer_norm="token")),
         train=TrainConfig(epochs=4, batch_size=3, device="cpu"),

@@ -1,6 +1,6 @@
 """THE FOLDER OF A TRAINED TASK `sentences` ─▶ ITS SENTENCE HEAD, by its path, or by its name if it is installed.
 
-Only what turns layers into a vector is read: the mix, the attention and the projection. The biLM, which `elmo train`
+Only what turns layers into a vector is read: the mix and the head. The biLM, which `elmo train`
 puts beside them unless it is installed, is not.
 """
 
@@ -71,13 +71,13 @@ def read(folder: Path, n_layers: int, input_dim: int, fingerprint: str) -> Train
         raise WeightsError(f"{folder}: is a model of {what!r:.80}; expected a trained task {TASK!r}")
     try:
         config, elmo = record["config"], record["elmo"]
-        attention, dim, settings = config["attention"], config["dim"], config["inputs"]["elmo"]
+        hidden, dim, settings = config["hidden"], config["dim"], config["inputs"]["elmo"]
         bilm = str(folder / elmo["folder"]) if "folder" in elmo else str(elmo["name"])
         expected, mix_name, layer_norm = elmo["fingerprint"], settings["mix"], settings["layer_norm"]
     except (KeyError, TypeError) as error:
         raise WeightsError(f"{path}: lacks {error}; expected what `elmo train {TASK}` writes there") from None
-    if not all(type(size) is int and 1 <= size < 1 << 31 for size in (attention, dim)):  # true is not a size
-        raise WeightsError(f"{path}: attention is {attention!r:.40}, dim is {dim!r:.40}; expected positive integers")
+    if not all(type(size) is int and 1 <= size < 1 << 31 for size in (hidden, dim)):  # true is not a size
+        raise WeightsError(f"{path}: hidden is {hidden!r:.40}, dim is {dim!r:.40}; expected positive integers")
     if expected != fingerprint:
         raise WeightsError(
             f"{folder}: this sentence head reads the layers of {bilm}; the model is another one, or was loaded with "
@@ -86,7 +86,7 @@ def read(folder: Path, n_layers: int, input_dim: int, fingerprint: str) -> Train
     try:
         with torch.device("meta"):  # without memory for the sizes that config.json claims
             mix = ScalarMix(n_layers, str(mix_name), layer_norm=layer_norm)
-            head = SentenceHead(SentenceHeadSize(input_dim, attention, dim))
+            head = SentenceHead(SentenceHeadSize(input_dim, hidden, dim))
     except ConfigError as error:
         raise WeightsError(f"{path}: {error}") from None
     state = {**_load(mix, folder / WEIGHTS, MIX), **_load(head, folder / WEIGHTS, HEAD)}

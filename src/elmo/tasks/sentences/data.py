@@ -1,8 +1,9 @@
-"""PAIRS OF SNLI TO LEARN FROM, PAIRS OF THE STS BENCHMARK TO JUDGE BY.
+"""PAIRS OF SNLI AND SQUAD TO LEARN FROM, PAIRS OF THE STS BENCHMARK TO JUDGE BY.
 
-A folder with the training file of SNLI, and sts-dev.csv and sts-test.csv; or with the folders `snli` and `stsb`, in
-which they are. An example to learn from is a premise, a sentence that follows from it, and, if there is one, a sentence
-that contradicts it. One to judge by is two sentences and their similarity, from 0 to 5.
+A folder with the training file of SNLI, files of SQuAD, if there are any, and sts-dev.csv and sts-test.csv; or with
+the folders `snli`, `squad` and `stsb`, in which they are. An example to learn from is a premise, a sentence that follows
+from it, and, if there is one, a sentence that contradicts it; or a question and the sentence that has its answer. One to
+judge by is two sentences and their similarity, from 0 to 5.
 """
 
 import json
@@ -15,6 +16,7 @@ from typing import IO, Any
 from elmo.errors import DataError
 from elmo.tasks.examples import Example, Splits
 from elmo.tasks.reading import files_in
+from elmo.tasks.squad.data import Questions, read_file
 from elmo.text.reader import read_lines
 from elmo.text.tokens import Tokens, words
 
@@ -24,13 +26,20 @@ PARTS = {
     "dev": ("sts-dev.csv", "stsb/sts-dev.csv"),
     "test": ("sts-test.csv", "stsb/sts-test.csv"),
 }
+QUESTIONS = ("train-v1.1.json", "train-subset-du-v1.1.json", "dev-v1.1.json")  # all that are there are read
+SENTENCE_ENDS = {".", "?", "!"}
 FIELDS = ("gold_label", "sentence1", "sentence2")
 
 
 def read(folder: Path) -> Splits:
     """Read the parts of a folder."""
     found = files_in(folder, PARTS)
-    return {part: (read_entailed if part == "train" else read_judged)(path) for part, path in found.items()}
+    splits = {part: (read_entailed if part == "train" else read_judged)(path) for part, path in found.items()}
+    if "train" in splits:
+        for path in (folder / place / name for place in (".", "squad") for name in QUESTIONS):
+            if path.is_file():
+                splits["train"] += read_answered(path)
+    return splits
 
 
 def read_entailed(path: Path) -> list[Example]:
@@ -55,6 +64,27 @@ def read_entailed(path: Path) -> list[Example]:
     if not examples:
         raise DataError(f"{path}: contains no pair with the label 'entailment'")
     return examples
+
+
+def read_answered(path: Path) -> list[Example]:
+    """Read the questions of SQuAD, each with the sentence of its paragraph that has the first answer."""
+    pairs = []
+    for example in read_file(path):
+        assert isinstance(example, Questions)
+        if example.gold.spans:
+            pairs.append((example.texts[0], _sentence(example)))
+    return [Example(pair) for pair in dict.fromkeys(pairs)]
+
+
+def _sentence(question: Questions) -> Tokens:
+    """Return the tokens of the first answer, and those around them as far as the next end of a sentence."""
+    tokens = [token.text for token in question.paragraph.tokens]
+    first, last = question.gold.spans[0]
+    while first > 0 and tokens[first - 1] not in SENTENCE_ENDS:
+        first -= 1
+    while last < len(tokens) - 1 and tokens[last] not in SENTENCE_ENDS:
+        last += 1
+    return tuple(tokens[first : last + 1])
 
 
 def _pair(line: str, where: str) -> tuple[str, Tokens, Tokens]:

@@ -1,8 +1,8 @@
-"""A MIX OF LAYERS ─▶ ATTENTION ─▶ PROJECTION ─▶ A SENTENCE VECTOR, learned from what follows from what.
+"""LAYERS ─▶ HIDDEN LAYER ─▶ ATTENTION ─▶ PROJECTION ─▶ A SENTENCE VECTOR, learned from what follows from what.
 
 The loss is contrastive (InfoNCE): among all sentences of a batch, a premise must find the one that follows from it, and
-that one its premise, by the cosine of their vectors. The contradictions of the premises are among the candidates. The
-biLM is frozen.
+that one its premise, by the cosine of their vectors; likewise a question, and the sentence that has its answer. The
+contradictions of the premises are among the candidates. The biLM is frozen.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ from elmo.text.tokens import Tokens
 class SentencesConfig(CheckedConfig):
     """The recipe of a sentence head."""
 
-    attention: PositiveInt = 128  # units that decide how much a token counts
+    hidden: PositiveInt = 512  # units between a token and what is averaged
     dim: PositiveInt = 512  # of a sentence vector
     temperature: PositiveFloat = 0.05  # cosines are divided by it
     inputs: InputsConfig = field(
-        default_factory=lambda: InputsConfig(elmo=ElmoConfig(layer_norm="token", dropout=0.1, mix_l2=0.0))
+        default_factory=lambda: InputsConfig(elmo=ElmoConfig(mix="layer:0", layer_norm="token", dropout=0.1, mix_l2=0.0))
     )
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(epochs=6, patience=3, batch_size=256, learning_rate=1e-3)
@@ -67,7 +67,7 @@ class SentenceEncoder(TaskModel):
         super().__init__()
         self.inputs = inputs
         self.temperature = config.temperature
-        self.head = SentenceHead(SentenceHeadSize(inputs.dim, config.attention, config.dim))
+        self.head = SentenceHead(SentenceHeadSize(inputs.dim, config.hidden, config.dim))
 
     def encode(self, texts: Sequence[Tokens]) -> Tensor:
         """Compute the vectors of sentences, (B, dim), of length 1."""
