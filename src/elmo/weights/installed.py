@@ -19,7 +19,10 @@ from elmo.errors import WeightsError
 from elmo.packaged import FOLDER as PACKAGED
 
 MODELS, TASKS = "elmo.models", "elmo.task_models"  # groups of entry points: biLMs, and trained tasks
-KNOWN = {(MODELS, "english-large"): "elmo-torch-english-large"}  # distributions of this project
+KNOWN = {  # distributions of this project
+    (MODELS, "english-large"): "elmo-torch-english-large",
+    (TASKS, "english-sentence"): "elmo-torch-english-sentence",
+}
 CONFIG = "config.json"  # in every model folder, of either group
 
 _NAME = re.compile(r"\w[\w.-]*")

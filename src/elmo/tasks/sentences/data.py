@@ -1,9 +1,9 @@
 """PAIRS OF SNLI AND SQUAD TO LEARN FROM, PAIRS OF THE STS BENCHMARK TO JUDGE BY.
 
 A folder with the training file of SNLI, files of SQuAD, if there are any, and sts-dev.csv and sts-test.csv; or with
-the folders `snli`, `squad` and `stsb`, in which they are. An example to learn from is a premise, a sentence that follows
-from it, and, if there is one, a sentence that contradicts it; or a question and the sentence that has its answer. One to
-judge by is two sentences and their similarity, from 0 to 5.
+the folders `snli`, `squad` and `stsb`, in which they are. An example to learn from is a premise, a sentence that
+follows from it, and, if there is one, a sentence that contradicts it; or a question and the sentence that has its
+answer. One to judge by is two sentences and their similarity, from 0 to 5.
 """
 
 import json

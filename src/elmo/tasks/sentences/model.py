@@ -31,7 +31,9 @@ class SentencesConfig(CheckedConfig):
     dim: PositiveInt = 512  # of a sentence vector
     temperature: PositiveFloat = 0.05  # cosines are divided by it
     inputs: InputsConfig = field(
-        default_factory=lambda: InputsConfig(elmo=ElmoConfig(mix="layer:0", layer_norm="token", dropout=0.1, mix_l2=0.0))
+        default_factory=lambda: InputsConfig(
+            elmo=ElmoConfig(mix="layer:0", layer_norm="token", dropout=0.1, mix_l2=0.0)
+        )
     )
     train: TrainConfig = field(
         default_factory=lambda: TrainConfig(epochs=6, patience=3, batch_size=256, learning_rate=1e-3)
