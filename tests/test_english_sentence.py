@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 import elmo
-from embedders import elmo as command
 from distributions import install, new_site
 from elmo.analysis.sentences import read_pairs
 from elmo.analysis.similarity import correlations
 from elmo.tasks.predict import load_task
 from elmo.weights import installed
 from elmo.weights.tensor_files import stored_dtypes
+from embedders import elmo as command
 from reference_files import needs_shared, unpacked
 
 NAME = "english-sentence"

@@ -113,6 +113,7 @@ def task_readers() -> list[Reader]:
         Reader("snli", ({"file.jsonl": SNLI},), _json_lines, _whole(snli.read_file)),
         Reader("sst", ({"file.txt": SST},), _trees, _whole(partial(sst.read_file, phrases=True))),
         Reader("sentences", ({"file.jsonl": SNLI},), _json_lines, _whole(sentences.read_entailed)),
+        Reader("answered questions", ({"file.json": SQUAD},), _json, _whole(sentences.read_answered)),
         Reader("similarities", ({"file.csv": STS},), _lines, _whole(sentences.read_judged)),
         Reader("items", tuple({"file.json": json.dumps(item).encode()} for item in ITEMS), _json, _read_item),
     ]
