@@ -36,7 +36,7 @@ class SentencesConfig(CheckedConfig):
         )
     )
     train: TrainConfig = field(
-        default_factory=lambda: TrainConfig(epochs=3, patience=None, batch_size=256, learning_rate=1e-3)
+        default_factory=lambda: TrainConfig(epochs=6, patience=3, batch_size=256, learning_rate=1e-3)
     )
 
 
