@@ -44,7 +44,7 @@ def test_the_distribution_is_the_one_that_the_error_names() -> None:
 
 def test_its_files() -> None:
     assert {path.name for path in HEAD.iterdir() if path.is_file()} == {
-        "__init__.py", "README.md", "config.json", "model.safetensors",
+        "__init__.py", "README.md", "config.json", "model.safetensors", "words.txt",
     }  # fmt: skip
     assert sum(path.stat().st_size for path in HEAD.iterdir() if path.is_file()) < 2_000_000
     assert stored_dtypes(HEAD / "model.safetensors") == ["float16"]
