@@ -29,8 +29,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ELMO_OFFLINE", "1")
     site = new_site(tmp_path, monkeypatch)
     install(site, "elmo-torch-english-sentence", installed.TASKS, NAME, "elmo_english_sentence_of_a_test", HEAD)
-    entries = [(NAME, "elmo_english_sentence_of_a_test")]
-    monkeypatch.setattr(installed, "_entry_points", lambda group: entries if group == installed.TASKS else [])
     return site
 
 
