@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -60,18 +61,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def head(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_head(model, tmp_path_factory.mktemp("head"))
+    return train_head(model, tmp_path_factory.mktemp("head"), "inputs.elmo.mix=learned")
 
 
 def in_numpy(head: Path, layers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The vector of a sentence by its layers, (L+1, T, 2D): layer norm of tokens, mix, attention, projection."""
+    """The vector of a sentence by its layers, (L+1, T, 2D): layer norm of tokens, mix, hidden layer, attention, projection."""
     w = {name: tensor.astype(np.float64) for name, tensor in load_file(head / "model.safetensors").items()}
     normed = (layers - layers.mean(axis=2, keepdims=True)) / layers.std(axis=2, keepdims=True)
     scalars = np.exp(w["inputs.mix_input.scalars"])
     x = w["inputs.mix_input.gamma"] * np.tensordot(scalars / scalars.sum(), normed, axes=1)
-    scores = np.tanh(x @ w["head.hidden.weight"].T + w["head.hidden.bias"]) @ w["head.score.weight"][0]
+    before = x @ w["head.hidden.weight"].T + w["head.hidden.bias"]
+    hidden = before * np.vectorize(NormalDist().cdf)(before)  # GELU
+    scores = hidden @ w["head.score.weight"][0]
     shares = np.exp(scores) / np.exp(scores).sum()
-    vector = w["head.projection.weight"] @ (shares @ x) + w["head.projection.bias"]
+    vector = w["head.projection.weight"] @ (shares @ hidden) + w["head.projection.bias"]
     return vector / np.linalg.norm(vector)
 
 

@@ -104,7 +104,7 @@ def load(
     """
     folder = installed.find(installed.TASKS, str(source)) or Path(source)
     if not folder.exists():
-        known = ", ".join(installed.names(installed.TASKS)) or "none"
+        known = ", ".join(installed.installed(installed.TASKS)) or "none"
         raise WeightsError(
             f"{folder}: no such folder, and no trained task of that name; expected RUN/model of a run, or the name of "
             f"an installed task ({known})"
