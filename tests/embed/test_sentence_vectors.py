@@ -65,7 +65,7 @@ def head(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_numpy(head: Path, layers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The vector of a sentence by its layers, (L+1, T, 2D): layer norm of tokens, mix, hidden layer, attention, projection."""
+    """The vector of a sentence by its layers, (L+1, T, 2D): layer norm, mix, hidden layer, attention, projection."""
     w = {name: tensor.astype(np.float64) for name, tensor in load_file(head / "model.safetensors").items()}
     normed = (layers - layers.mean(axis=2, keepdims=True)) / layers.std(axis=2, keepdims=True)
     scalars = np.exp(w["inputs.mix_input.scalars"])
