@@ -15,6 +15,7 @@ from elmo.model.char_cnn import CharCNN, CharCNNConfig
 from elmo.model.kernels.char_cnn_cpu import PackedCharCNN
 from elmo.model.kernels.products import (
     Int8Product,
+    Int8SingleRows,
     PackedProduct,
     RoundedProduct,
     can_pack,
@@ -230,6 +231,19 @@ def test_a_row_of_an_int8_product_does_not_depend_on_the_others() -> None:
     product = Int8Product(matrix)
     for rows in (1, 2, 5, 16, 33, 64):
         assert torch.equal(product.plus(x[:rows], other[:rows]), product.plus(x, other)[:rows])
+
+
+@needs_int8
+@pytest.mark.parametrize(("inner", "columns"), [(300, 96), (48, 320)])
+def test_int8_products_of_single_rows_are_those_of_many(inner: int, columns: int) -> None:
+    torch.manual_seed(0)
+    x, matrices, other = torch.randn(2, 1, inner), torch.randn(2, inner, columns), torch.randn(2, 1, columns)
+    products = Int8SingleRows(matrices)
+    wanted = [Int8Product(matrix).plus(row, more) for matrix, row, more in zip(matrices, x, other, strict=True)]
+    assert torch.equal(products.plus(x, other, torch.empty(2, 1, columns)), torch.stack(wanted))
+    for k, matrix in enumerate(matrices):
+        assert torch.equal(products(x)[k], Int8Product(matrix)(x[k]))
+        assert torch.equal(products.of(k)(x[k : k + 1])[0], Int8Product(matrix)(x[k]))
 
 
 @pytest.mark.parametrize("kind", KINDS)

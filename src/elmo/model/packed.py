@@ -17,8 +17,16 @@ from elmo.model.bilm import BiLM
 from elmo.model.char_cnn import CharCNN, Highway
 from elmo.model.device import without_autocast
 from elmo.model.kernels.char_cnn_cpu import PackedCharCNN
-from elmo.model.kernels.lstm_cpu import PackedLSTM
-from elmo.model.kernels.products import Int8Product, PackedProduct, Product, RoundedProduct, can_pack, can_pack_int8
+from elmo.model.kernels.lstm_cpu import OfOne, OneSentence, PackedLSTM
+from elmo.model.kernels.products import (
+    SMALL,
+    Int8Product,
+    PackedProduct,
+    Product,
+    RoundedProduct,
+    can_pack,
+    can_pack_int8,
+)
 from elmo.model.lstm import ProjectedLSTM, State
 from elmo.model.packing import Packing
 from elmo.model.threads import each
@@ -38,6 +46,7 @@ class PackedBiLM:
             self.product = Int8Product if can_pack_int8() else RoundedProduct
         self.config = bilm.config
         self.released = release and not int8
+        self.of_one: list[OneSentence] = []  # layers for one sentence, whose directions run together
         self._replaced: list[tuple[nn.Parameter, Callable[[], Tensor]]] = []  # parameters, and what computes them
         try:
             layers = [self._packed_layer(lstm) for lstm in bilm.lstms if isinstance(lstm, ProjectedLSTM)]
@@ -50,7 +59,10 @@ class PackedBiLM:
 
     def _packed_layer(self, lstm: ProjectedLSTM) -> list[PackedLSTM]:
         layer = lstm.layer
-        both = each(lambda direction: PackedLSTM(layer, direction, self.product), range(self.config.directions))
+        of_one = OfOne.pack(layer, self.product)
+        both = each(lambda direction: PackedLSTM(layer, direction, self.product, of_one), range(self.config.directions))
+        if of_one is not None and layer.weight_hidden[0].numel() <= SMALL:
+            self.of_one.append(OneSentence(both, of_one))
         self._replace(lstm.weight_input, lambda: torch.stack(_matrices([one.from_inputs for one in both])))
         if not both[0].small:
             self._replace(lstm.weight_hidden, lambda: torch.stack(_matrices([one.gates for one in both])))
@@ -93,6 +105,8 @@ class PackedBiLM:
         """Run packed token vectors (N, D); return every layer (N, 2D), packed, and the state after each sentence."""
         order, mirror = torch.from_numpy(packing.order), torch.from_numpy(packing.mirror)
         one = len(packing.order) == 1
+        if one and self.of_one:
+            return self._contextualize_one(tokens, state)
         h, c = state if one else State(state.h[:, :, order], state.c[:, :, order])
         layers = [tokens.new_empty(len(tokens), self.config.output_dim) for _ in range(self.config.n_layers)]
 
@@ -116,6 +130,23 @@ class PackedBiLM:
             return layers, after
         back = torch.argsort(order)
         return layers, State(after.h[:, :, back], after.c[:, :, back])
+
+    def _contextualize_one(self, tokens: Tensor, state: State) -> tuple[list[Tensor], State]:
+        """Run one sentence in both directions at once, on one thread: its steps are too small to share."""
+        given = [tokens] * self.config.directions
+        inputs, outputs, after = _mirrored(given, torch.stack), [torch.cat(given, dim=1)], []
+        for depth, layer in enumerate(self.of_one):
+            x, *ended = layer(inputs, state.h[depth, :, 0], state.c[depth, :, 0])
+            inputs = x + inputs if depth > 0 and self.config.lstm.use_skip_connections else x
+            outputs.append(_mirrored(inputs.unbind(1), torch.cat))
+            after.append(ended)
+        h, c = (torch.stack(parts)[:, :, None] for parts in zip(*after, strict=True))
+        return outputs, State(h, c)
+
+
+def _mirrored(sides: Sequence[Tensor], join: Callable[..., Tensor]) -> Tensor:
+    """Join the directions of one sentence, (T, D) each, the backward one from its end."""
+    return join([side.flip(0) if direction else side for direction, side in enumerate(sides)], dim=1)
 
 
 def _empty(parameter: nn.Parameter) -> None:

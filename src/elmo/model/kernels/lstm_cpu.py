@@ -11,57 +11,88 @@ Differences from `lstm_inference`, and why:
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from elmo.model.kernels import LSTMLayer
 from elmo.model.kernels.lstm_inference import blocks
-from elmo.model.kernels.products import Int8Product, PackedProduct, PlainProduct, Product, RoundedProduct, rounded_up
+from elmo.model.kernels.products import (
+    EXACT_TERMS,
+    SMALL,
+    Int8Product,
+    Int8SingleRows,
+    PackedProduct,
+    Product,
+    SingleRows,
+    rounded_up,
+)
 
 BLOCK_TOKENS = 128  # of a product with the inputs of several steps
 JOINED_BYTES = 16 << 20  # the gates are one product with [x; h] up to this size of their matrix
 
 
+class OfOne(NamedTuple):
+    """Products of a layer for one sentence, in S directions."""
+
+    gates: SingleRows | Int8SingleRows
+    projection: SingleRows | Int8SingleRows | None
+
+    @classmethod
+    def pack(cls, layer: LSTMLayer, product: type[Product]) -> "OfOne | None":
+        """Return the products; None if the matrices are large: then one sentence is computed as several are."""
+        _, inner, columns = layer.weight_hidden.shape
+        doubled = None if layer.weight_projection is None else 2 * layer.weight_projection
+        if product is PackedProduct and is_joined(layer):
+            return cls(SingleRows(layer.weight_hidden), None if doubled is None else SingleRows(doubled))
+        if product is Int8Product and inner * columns <= SMALL and columns // 4 <= EXACT_TERMS:
+            return cls(Int8SingleRows(layer.weight_hidden), None if doubled is None else Int8SingleRows(doubled))
+        return None
+
+    def of(self, direction: int) -> "OfOne":
+        """Return the products of one direction."""
+        return OfOne(self.gates.of(direction), None if self.projection is None else self.projection.of(direction))
+
+
+def is_joined(layer: LSTMLayer) -> bool:
+    """Whether the gates are one product with [x; h]."""
+    matrices = layer.weight_input[0], layer.weight_hidden[0]
+    return sum(matrix.numel() * matrix.element_size() for matrix in matrices) <= JOINED_BYTES
+
+
 class PackedLSTM:
     """One direction of a layer, with packed weights. `product` is the kind of its matrix products."""
 
-    def __init__(self, layer: LSTMLayer, direction: int, product: type[Product] = PackedProduct) -> None:
+    def __init__(
+        self, layer: LSTMLayer, direction: int, product: type[Product] = PackedProduct, of_one: OfOne | None = None
+    ) -> None:
         to_gates, hidden_to_gates = layer.weight_input[direction], layer.weight_hidden[direction]
         self.cell_clip, self.proj_clip = layer.cell_clip, layer.proj_clip
         self.dim, self.cell = len(hidden_to_gates), hidden_to_gates.shape[1] // 4
         self.bias = layer.bias[direction].clone()
         self.bias[self.cell : 2 * self.cell] += layer.forget_bias
-        both_bytes = (to_gates.numel() + hidden_to_gates.numel()) * to_gates.element_size()
         # Quantised, x and h need a scale each; and one sentence must get what it gets beside others.
-        self.small = product is PackedProduct and both_bytes <= JOINED_BYTES
+        self.small = product is PackedProduct and is_joined(layer)
         self.from_inputs = product(to_gates)
         self.gates: Product = product(torch.cat([to_gates, hidden_to_gates]) if self.small else hidden_to_gates)
         self.projection: Product | None = None
         if layer.weight_projection is not None:
             doubled = 2 * layer.weight_projection[direction]
             self.projection = product(doubled)
-        # Products with a single row: None where one sentence is computed as several are.
-        self.hidden_of_one: PlainProduct | Int8Product | RoundedProduct | None = None
-        self.projection_of_one: PlainProduct | Product | None = self.projection
-        if not isinstance(self.gates, PackedProduct):
-            self.hidden_of_one = self.gates
-        elif self.small:
-            self.hidden_of_one = PlainProduct(hidden_to_gates)
-            if self.projection is not None:
-                self.projection_of_one = PlainProduct(doubled.t().contiguous().t())
+        self.one = None if of_one is None else OneSentence([self], of_one.of(direction))
 
     def __call__(self, inputs: Tensor, rows: Sequence[int], h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Run over packed inputs (N, D) from h (B, D) and c (B, H); return outputs (N, D), and h and c at the end."""
         c = 2 * c
         outputs = inputs.new_empty(len(inputs), self.dim)
         # From this step on, one sentence is active.
-        alone = rows.index(1) if self.hidden_of_one and rows and rows[-1] == 1 else len(rows)
+        alone = rows.index(1) if self.one is not None and rows and rows[-1] == 1 else len(rows)
         first = sum(rows[:alone])
         h_many = self._many(inputs[:first], rows[:alone], h, c, outputs[:first])
-        if alone < len(rows):
-            self._one(inputs[first:], h_many[:1], c[:1], outputs[first:])
+        if self.one is not None and alone < len(rows):
+            self.one.run(inputs[first:, None], h_many[:1], c[:1], outputs[first:, None])
         return outputs, _last(outputs, rows, h), c.div_(2)
 
     def _many(self, inputs: Tensor, rows: Sequence[int], h: Tensor, c: Tensor, outputs: Tensor) -> Tensor:
@@ -78,26 +109,11 @@ class PackedLSTM:
                 gates = self.gates(both[:computed], self.bias)[:active]
             else:
                 gates = self.gates.plus(both[:computed], step)[:active]
-            self._update(gates, gates.chunk(4, dim=1), c[:active], hidden)
+            _update(gates, gates.chunk(4, dim=1), c[:active], hidden, self.cell_clip)
             projected = hidden if self.projection is None else self.projection(memory[:computed])[:active]
-            self._output(projected, output)
+            _write(projected, output, self)
             h.copy_(output)
         return both[:, width:]
-
-    def _one(self, inputs: Tensor, h: Tensor, c: Tensor, outputs: Tensor) -> None:
-        """Run the steps of one sentence. Little is allocated, and no view is made twice: the calls take the time."""
-        to_gates, project = self.hidden_of_one, self.projection_of_one
-        assert to_gates is not None
-        gates, hidden = c.new_empty(1, 4 * self.cell), torch.empty_like(c)
-        parts = gates.chunk(4, dim=1)
-        rows = [1] * len(inputs)
-        from_inputs = (self.from_inputs(part, self.bias) for part, _ in _blocks(inputs, rows))
-        steps = chain.from_iterable(torch.split(part, 1) for part in from_inputs)
-        for step, output in zip(steps, _steps(outputs, rows), strict=True):
-            to_gates.plus(h, step, gates)
-            self._update(gates, parts, c, hidden)
-            self._output(hidden if project is None else project(hidden), output)
-            h = output
 
     def _inputs(self, inputs: Tensor, rows: Sequence[int]) -> Iterator[Tensor]:
         """Yield the inputs of each step; of a large model their part of the gates, with room for `rounded_up` rows."""
@@ -112,25 +128,58 @@ class PackedLSTM:
             to_gates = self.from_inputs(with_room, self.bias)
             yield from (to_gates[step] for step in steps)
 
-    def _update(self, gates: Tensor, parts: Sequence[Tensor], c: Tensor, hidden: Tensor) -> None:
-        """Compute new cells from the gates, whose four `parts` are views, in place; and half of what is projected."""
-        i, f, o, candidate = parts
-        candidate.add_(candidate)  # a number would first be made a tensor, which takes as long again
-        gates.sigmoid_()
-        c.mul_(f).addcmul_(i, candidate, value=4).sub_(i, alpha=2)
-        if self.cell_clip is not None:
-            c.clamp_(-2 * self.cell_clip, 2 * self.cell_clip)
-        torch.sigmoid(c, out=hidden)
-        hidden.mul_(o).sub_(o, alpha=0.5)
 
-    def _output(self, projected: Tensor, output: Tensor) -> None:
-        """Write the output of a step: clipped; or, without a projection, twice what `_update` computes."""
-        if self.projection is None:
-            torch.mul(projected, 2, out=output)
-        elif self.proj_clip is None:
-            output.copy_(projected)
-        else:
-            torch.clamp(projected, -self.proj_clip, self.proj_clip, out=output)
+class OneSentence:
+    """The steps of one sentence in one direction of a layer, or in both at once: then they share all operations but the
+    products. Little is allocated, and no view is made twice, because the calls take the time.
+    """
+
+    def __init__(self, lstms: Sequence[PackedLSTM], products: OfOne) -> None:
+        self.lstms, self.products = lstms, products
+
+    def __call__(self, inputs: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Run over inputs (T, S, D) from h (S, D) and c (S, H); return outputs (T, S, D), and h and c at the end."""
+        c = 2 * c
+        outputs = inputs.new_empty(*inputs.shape[:2], self.lstms[0].dim)
+        self.run(inputs, h, c, outputs)
+        return outputs, outputs[-1] if len(outputs) else h, c.div_(2)
+
+    def run(self, inputs: Tensor, h: Tensor, c: Tensor, outputs: Tensor) -> None:
+        """Run over inputs (T, S, D) from h (S, D) and twice c (S, H), which changes; write outputs (T, S, D)."""
+        first, (to_gates, project) = self.lstms[0], self.products
+        h, c = h[:, None], c[:, None]
+        gates, hidden = c.new_empty(len(c), 1, 4 * first.cell), torch.empty_like(c)
+        parts = gates.chunk(4, dim=2)
+        for block, written in zip(torch.split(inputs, BLOCK_TOKENS), torch.split(outputs, BLOCK_TOKENS), strict=True):
+            sides = [lstm.from_inputs(side, lstm.bias) for lstm, side in zip(self.lstms, block.unbind(1), strict=True)]
+            steps = torch.stack(sides, dim=1)[:, :, None].unbind()
+            for step, output in zip(steps, written[:, :, None].unbind(), strict=True):
+                to_gates.plus(h, step, gates)
+                _update(gates, parts, c, hidden, first.cell_clip)
+                _write(hidden if project is None else project(hidden), output, first)
+                h = output
+
+
+def _update(gates: Tensor, parts: Sequence[Tensor], c: Tensor, hidden: Tensor, cell_clip: float | None) -> None:
+    """Compute new cells from the gates, whose four `parts` are views, in place; and half of what is projected."""
+    i, f, o, candidate = parts
+    candidate.add_(candidate)  # a number would first be made a tensor, which takes as long again
+    gates.sigmoid_()
+    c.mul_(f).addcmul_(i, candidate, value=4).sub_(i, alpha=2)
+    if cell_clip is not None:
+        c.clamp_(-2 * cell_clip, 2 * cell_clip)
+    torch.sigmoid(c, out=hidden)
+    hidden.mul_(o).sub_(o, alpha=0.5)
+
+
+def _write(projected: Tensor, output: Tensor, lstm: PackedLSTM) -> None:
+    """Write the output of a step: clipped; or, without a projection, twice what `_update` computes."""
+    if lstm.projection is None:
+        torch.mul(projected, 2, out=output)
+    elif lstm.proj_clip is None:
+        output.copy_(projected)
+    else:
+        torch.clamp(projected, -lstm.proj_clip, lstm.proj_clip, out=output)
 
 
 def _blocks(x: Tensor, rows: Sequence[int]) -> Iterator[tuple[Tensor, list[int]]]:

@@ -2,6 +2,7 @@
 
     PackedProduct    float32, by oneDNN. A plain product packs its matrix in every call
     Int8Product      int8 values with a scale per column; the rows of x are quantised with a scale per row
+    SingleRows       float32 and Int8SingleRows: the same for single rows with small matrices, a row for each matrix
 
 oneDNN adds up a row of the result in the same order whatever rows are beside it, and integers are exact: a row of the
 result does not depend on the batch. The operators are private to PyTorch: `can_pack` and `can_pack_int8` try them.
@@ -21,6 +22,7 @@ _LARGEST = torch.tensor(float(LARGEST), device="cpu")  # a number would be made 
 EXACT_TERMS = 2**24 // LARGEST**2  # so many products of two quantised values have an exact sum in float32
 SMALL = 1 << 20  # values of a small matrix
 ZERO_POINT = 128  # the rows of x are stored as uint8, shifted by it: processors multiply uint8 by int8
+_ZERO_POINT = torch.tensor(float(ZERO_POINT), device="cpu")
 
 
 FEW_ROWS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)  # numbers of rows that are computed; above, multiples of 64
@@ -38,10 +40,11 @@ def rounded_down(rows: int) -> int:
 
 def _with_rows(x: Tensor, rows: int) -> Tensor:
     """Return x with this many rows; the values of those at the end are arbitrary."""
-    if len(x) == rows:
+    given = x.size(0)  # len(x) takes several times as long
+    if given == rows:
         return x
-    filled = x.new_zeros(rows, x.shape[1])
-    filled[: len(x)] = x
+    filled = x.new_zeros(rows, x.size(1))
+    filled[:given] = x
     return filled
 
 
@@ -74,14 +77,10 @@ class Int8Product:
     """x (M, K) ─▶ x · matrix, (M, N), with both in int8: the matrix by columns, and x by rows.
 
     A column's scale is its largest value / 127, as in a model folder with int8 matrices, whose values it finds again.
-    A single row is multiplied in float32 if the matrix is small, which is faster: the sums of integers are exact there.
     """
 
     def __init__(self, matrix: Tensor) -> None:
         self._packed, self._columns, self._zeros = _pack_int8(matrix)
-        inner, columns = matrix.shape
-        small = inner <= EXACT_TERMS and inner * columns <= SMALL
-        self._integers_as_floats = rounded(matrix, 0)[0] if small else None
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x · matrix + bias, a new tensor."""
@@ -96,14 +95,17 @@ class Int8Product:
     def _by_columns(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the product with the integers of x, and the scale of each row, (M, 1)."""
         rows, scale = rounded(x, 1)
-        if len(x) == 1 and self._integers_as_floats is not None:
-            return torch.mm(rows, self._integers_as_floats).mul_(self._columns), scale
-        shifted = rows.to(torch.int8).view(torch.uint8).bitwise_xor_(ZERO_POINT)
+        return self.of_integers(rows), scale
+
+    def of_integers(self, rows: Tensor) -> Tensor:
+        """Return the product of integers, (M, K) in float32, which change, with the matrix."""
+        count = rows.size(0)
+        shifted = _with_rows(rows.add_(_ZERO_POINT).to(torch.uint8), rounded_up(count))
         product: Tensor = torch.ops.onednn.qlinear_pointwise.default(
-            *(_with_rows(shifted, rounded_up(len(x))), 1.0, ZERO_POINT, self._packed, self._columns, self._zeros),
+            *(shifted, 1.0, ZERO_POINT, self._packed, self._columns, self._zeros),
             *(None, 1.0, 0, torch.float32, "none", [], ""),
         )
-        return product[: len(x)], scale
+        return product[:count]
 
 
 class RoundedProduct:
@@ -122,19 +124,64 @@ class RoundedProduct:
         return torch.addmm(other, torch.mul(*rounded(x, 1)), self._rounded, out=out)
 
 
-class PlainProduct:
-    """x (M, K) ─▶ x · matrix, (M, N), for a matrix (K, N) in float32, as it is: for a single row, often the fastest."""
+class SingleRows:
+    """x (S, 1, K) ─▶ x · matrices, (S, 1, N), for S small matrices (K, N) in float32, as they are: fast for one row."""
 
-    def __init__(self, matrix: Tensor) -> None:
-        self._matrix = matrix
+    def __init__(self, matrices: Tensor) -> None:
+        self._matrices = matrices
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return x · matrix, a new tensor."""
-        return torch.mm(x, self._matrix)
+        """Return the products, a new tensor."""
+        return torch.bmm(x, self._matrices)
 
     def plus(self, x: Tensor, other: Tensor, out: Tensor) -> Tensor:
-        """Return x · matrix + other (M, N), in `out`."""
-        return torch.addmm(other, x, self._matrix, out=out)
+        """Return the products + other (S, 1, N), in `out`."""
+        return torch.baddbmm(other, x, self._matrices, out=out)
+
+    def of(self, direction: int) -> "SingleRows":
+        """Return the products with one of the matrices."""
+        return SingleRows(self._matrices[direction : direction + 1])
+
+
+class Int8SingleRows:
+    """What `Int8Product` computes, for x (S, 1, K) and S small matrices (K, N).
+
+    A call of oneDNN's operator takes long, whatever its size. So one call has all matrices, side by side: every row is
+    multiplied with all of them, and the products with its own are returned. Where even that takes longer, with few
+    columns, the integers are multiplied in float32, where their sums are exact.
+    """
+
+    def __init__(self, matrices: Tensor) -> None:
+        self._matrices = matrices
+        self._products: Int8Product | SingleRows
+        if matrices.shape[2] > matrices.shape[1]:
+            self._products = Int8Product(torch.cat(list(matrices), dim=1))
+        else:
+            integers, self._columns = rounded(matrices, 1)
+            self._products = SingleRows(integers)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the products, a new tensor."""
+        product, scale = self._by_columns(x)
+        return product.mul_(scale)
+
+    def plus(self, x: Tensor, other: Tensor, out: Tensor) -> Tensor:
+        """Return the products + other (S, 1, N), in `out`."""
+        product, scale = self._by_columns(x)
+        return torch.addcmul(other, product, scale, out=out)
+
+    def of(self, direction: int) -> "Int8SingleRows":
+        """Return the products with one of the matrices."""
+        return Int8SingleRows(self._matrices[direction : direction + 1])
+
+    def _by_columns(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the products with the integers of x, and the scale of each row, (S, 1, 1)."""
+        rows, scale = rounded(x, 2)
+        if isinstance(self._products, SingleRows):
+            return self._products(rows).mul_(self._columns), scale
+        count, _, columns = self._matrices.shape
+        products = self._products.of_integers(rows[:, 0])
+        return products.as_strided((count, 1, columns), ((count + 1) * columns, columns, 1)), scale
 
 
 Product = PackedProduct | Int8Product | RoundedProduct
