@@ -27,6 +27,7 @@ from elmo.model.kernels.products import (
     PackedProduct,
     Product,
     SingleRows,
+    first_rows,
     rounded_up,
 )
 
@@ -101,17 +102,19 @@ class PackedLSTM:
         width = inputs.shape[1] if self.small else 0  # of x in [x; h]
         both, memory = inputs.new_zeros(most, width + self.dim), c.new_zeros(most, self.cell)
         both[: len(h), width:] = h
+        before = 0
         for step, output, active in zip(self._inputs(inputs, rows), _steps(outputs, rows), rows, strict=True):
-            computed = rounded_up(active)
-            hidden, h = memory[:active], both[:active, width:]
+            if active != before:  # views are made once for all steps of the same sentences
+                before, computed = active, rounded_up(active)
+                x, h, hidden, cells = both[:active, :width], both[:active, width:], memory[:active], c[:active]
+                read, projected = both[:computed], memory[:computed]
             if self.small:
-                both[:active, :width] = step
-                gates = self.gates(both[:computed], self.bias)[:active]
+                x.copy_(step)
+                gates = first_rows(self.gates(read, self.bias), active)
             else:
-                gates = self.gates.plus(both[:computed], step)[:active]
-            _update(gates, gates.chunk(4, dim=1), c[:active], hidden, self.cell_clip)
-            projected = hidden if self.projection is None else self.projection(memory[:computed])[:active]
-            _write(projected, output, self)
+                gates = first_rows(self.gates.plus(read, step), active)
+            _update(gates, gates.chunk(4, dim=1), cells, hidden, self.cell_clip)
+            _write(hidden if self.projection is None else first_rows(self.projection(projected), active), output, self)
             h.copy_(output)
         return both[:, width:]
 

@@ -48,6 +48,11 @@ def _with_rows(x: Tensor, rows: int) -> Tensor:
     return filled
 
 
+def first_rows(x: Tensor, count: int) -> Tensor:
+    """Return the first rows; x itself if it has no more, because making a view takes time."""
+    return x if x.size(0) == count else x[:count]
+
+
 class PackedProduct:
     """x (M, K) ─▶ x · matrix, (M, N), for a matrix (K, N) in float32."""
 
@@ -57,16 +62,16 @@ class PackedProduct:
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x · matrix + bias, a new tensor."""
-        rows = _with_rows(x, rounded_up(len(x)))
+        rows = _with_rows(x, rounded_up(x.size(0)))
         product: Tensor = torch.ops.mkldnn._linear_pointwise.default(rows, self._packed, bias, "none", [], "")
-        return product[: len(x)]
+        return first_rows(product, x.size(0))
 
     def plus(self, x: Tensor, other: Tensor) -> Tensor:
         """Return x · matrix + other (M, N), a new tensor."""
-        count = rounded_up(len(x))
+        count = rounded_up(x.size(0))
         rows, others = _with_rows(x, count), _with_rows(other, count)
         product: Tensor = torch.ops.mkldnn._linear_pointwise.binary(rows, others, self._packed, None, "add")
-        return product[: len(x)]
+        return first_rows(product, x.size(0))
 
     def matrix(self) -> Tensor:
         """Return the matrix (K, N), equal to the bit."""
@@ -105,7 +110,7 @@ class Int8Product:
             *(shifted, 1.0, ZERO_POINT, self._packed, self._columns, self._zeros),
             *(None, 1.0, 0, torch.float32, "none", [], ""),
         )
-        return product[:count]
+        return first_rows(product, count)
 
 
 class RoundedProduct:
