@@ -13,7 +13,7 @@ from elmo.embed.embedder import Embedder
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNNConfig
 from elmo.model.lstm import LSTMConfig
-from elmo.model.threads import each
+from elmo.model.threads import available, each
 from elmo.weights.folder import Pretrained
 from embedders import assert_same_bits
 from models import random_sentences
@@ -45,10 +45,12 @@ def test_results_are_in_order_also_where_it_is_called_inside_itself() -> None:
 
 
 def test_every_worker_computes_alone_and_as_many_at_once_as_there_are_threads(threads: int) -> None:
+    assert available() == threads
     together = threading.Barrier(threads, timeout=20)
 
     def work(_: int) -> int:
         together.wait()  # nobody comes past it unless all are at work
+        assert available() == threads
         return torch.get_num_threads()
 
     assert each(work, range(threads)) == [1] * threads
@@ -100,6 +102,8 @@ def test_vectors_do_not_depend_on_the_number_of_threads(threads: int) -> None:
     model = Embedder(Pretrained(BiLM(BiLMConfig(LSTMConfig(64, 32), cnn))))
     sentences = random_sentences(np.random.default_rng(0), 60, 12)
     found = list(model.embed(sentences, batch_tokens=50))
+    alone = [next(model.embed([sentence])) for sentence in sentences]  # on two threads, a direction each
     torch.set_num_threads(1)
     model.cache.clear()
     assert_same_bits(found, list(model.embed(sentences, batch_tokens=50)))
+    assert_same_bits(alone, [next(model.embed([sentence])) for sentence in sentences])

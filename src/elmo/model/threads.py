@@ -47,7 +47,7 @@ class _Workers:
         def begin() -> None:
             torch.get_num_threads()  # a new thread takes the common setting with its first call: now, not later
             torch.set_num_threads(1)
-            self.of_thread.pool = pool
+            self.of_thread.pool, self.of_thread.size = pool, size
             all_started.wait()
 
         pool = ThreadPoolExecutor(size, "elmo", begin)
@@ -71,13 +71,21 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_threads)
 
 
+def available() -> int:
+    """Return the number of threads that `each` uses when it is called here."""
+    inside: int | None = getattr(_workers.of_thread, "size", None)
+    if inside is not None:
+        return inside
+    return torch.get_num_threads() if _can_compute_alone() else 1
+
+
 def each(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Return `function` of each item, in order, computed on several threads in inference mode.
 
     It may be called inside itself. With one thread, the calling thread computes everything.
     """
     inside: ThreadPoolExecutor | None = getattr(_workers.of_thread, "pool", None)
-    if inside is None and (torch.get_num_threads() == 1 or not _can_compute_alone()):
+    if available() == 1:
         with torch.inference_mode():
             return [function(item) for item in items]
     if inside is not None:
