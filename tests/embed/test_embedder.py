@@ -140,6 +140,21 @@ def test_layers_are_what_all_of_them_give(model: elmo.Embedder, layers: Any, dty
         assert_close(array, wanted, 1e-5 if dtype == "float32" else 1e-5 + 2**-11 * np.abs(wanted).max(initial=1))
 
 
+@pytest.mark.parametrize("kernels", ["packed", "int8", "reference"])
+@pytest.mark.parametrize(("layers", "lstms"), [(0, 0), (1, 1), ([0.5, -1.0, 0.0], 1), ("top", 2), ("all", 2)])
+def test_lstms_above_the_layers_that_are_asked_for_are_not_run(kernels: str, layers: Any, lstms: int) -> None:
+    """Those with NaN in them would give NaN."""
+    whole, spoiled = (embedder(precision="int8" if kernels == "int8" else "float32") for _ in range(2))
+    for model in (whole, spoiled):
+        model.bilm.reference = kernels == "reference"
+    for lstm in spoiled.bilm.lstms[lstms:]:
+        lstm.weight_hidden.fill_(np.nan)
+    for sentences in (SENTENCES, SENTENCES[:1]):  # one sentence is computed in its own way
+        assert_same_bits(list(spoiled.embed(sentences, layers)), list(whole.embed(sentences, layers)))
+    if lstms < 2:
+        assert np.isnan(next(spoiled.embed([["x"]], lstms + 1))).any()
+
+
 def test_half_precision_rounds_the_single_one(model: elmo.Embedder) -> None:
     single, half = model.embed(SENTENCES), model.embed(SENTENCES, dtype="float16")
     assert_same_bits(list(half), [array.astype(np.float16) for array in single])

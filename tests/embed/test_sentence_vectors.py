@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
@@ -17,6 +18,8 @@ from elmo.embed.embedder import Embedder
 from elmo.embed.pooling import POOLINGS, pooling, sif
 from elmo.embed.sentence_vectors import SentencePooling, sentence_pooling
 from elmo.errors import ConfigError, WeightsError
+from elmo.model.layers import Layers
+from elmo.weights import sentence_head
 from embedders import DIM, LINES, N_LAYERS, assert_close, assert_refused, embedder, fresh, read_arrays, write_model
 from embedders import elmo as command
 from tasks.small_sentences import train_head
@@ -90,6 +93,19 @@ def test_encode_with_a_head_is_what_numpy_computes(model: Path, head: Path) -> N
     assert_close(loaded.encode(sentences, pooling=str(head), batch_tokens=1), vectors, 1e-6)
 
 
+@pytest.mark.parametrize(("mix", "layers"), [("layer:0", 0), ("layer:1", 1), ("last", 2), ("average", "all")])
+def test_a_head_asks_for_the_layers_that_it_reads(mix: str, layers: int | str, model: Path, tmp_path: Path) -> None:
+    head, loaded = train_head(model, tmp_path, f"inputs.elmo.mix={mix}"), elmo.load(model, device="cpu")
+    found = loaded.pooling(str(head))
+    assert found.layers == layers
+    trained = sentence_head.read(head, N_LAYERS, DIM, loaded.fingerprint())
+    every = torch.from_numpy(next(loaded.embed([TOKENS])))
+    with torch.no_grad():
+        mixed = trained.mix(Layers(every[:, None], torch.ones(1, len(TOKENS), dtype=torch.bool)))
+        expected = trained.head(mixed, torch.ones(1, len(TOKENS), dtype=torch.bool))
+    assert_close(loaded.encode([TOKENS, []], pooling=str(head)), np.stack([expected[0].numpy(), np.zeros(6)]), 1e-6)
+
+
 def test_the_model_is_not_read_again_for_every_call(model: Path, head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, calls = elmo.load(model, device="cpu"), []
     whole = Embedder.fingerprint
@@ -132,7 +148,7 @@ def test_a_run_is_not_resumed_with_another_head(model: Path, head: Path, tmp_pat
     with pytest.raises(elmo.errors.DataError, match="use --resume to continue"):
         embed_file(text, output, model, pool=str(head), device="cpu", batch_tokens=1)
     text.write_bytes(b"One .\n" * 3)
-    other = train_head(model, tmp_path, "train.seed=1")
+    other = train_head(model, tmp_path, "inputs.elmo.mix=learned", "train.seed=1")
     with pytest.raises(ConfigError, match=r"pool is '\w{16}', but the run to resume has '\w{16}'$"):
         embed_file(text, output, model, pool=str(other), device="cpu", batch_tokens=1, resume=True)
     moved = tmp_path / "moved"

@@ -167,16 +167,17 @@ class Runner:
         batch_tokens: int,
         empty: Callable[[], Result] | None = None,
         skip: int = 0,
+        n_layers: int | None = None,
     ) -> Iterator[Result]:
         """Yield the result of `finish` for each sentence, in order, all from one state; `empty()` for an empty one.
 
         `start()` is called once for each window of sentences, because the weights may have changed since the last one.
-        The first `skip` sentences are read but give no result.
+        `finish` gets the first `n_layers` layers; LSTMs above them are not run. By default, it gets all. The first `skip` sentences are read but give no result.
         """
         for window in batches.windows(sentences, WINDOW_BATCHES * batch_tokens):
             skipped = min(skip, len(window))
             skip -= skipped
-            first = start()
+            first = State(*(part[: None if n_layers is None else n_layers - 1] for part in start()))
             pieces = self._pieces([len(sentence) for sentence in window], batch_tokens)
             self._encode_new_words(window)  # also of a window that is skipped: the cache must have seen them
             if skipped == len(window):

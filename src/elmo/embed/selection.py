@@ -32,8 +32,13 @@ class Selection:
             raise ConfigError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
         return cls(_weights(layers, n_layers), DTYPES[dtype])
 
+    def n_layers(self, n_layers: int) -> int:
+        """Return how many of the model's layers are needed, from layer 0 on."""
+        used = range(n_layers) if self.weights is None else [k for k, weight in enumerate(self.weights) if weight]
+        return max(used, default=0) + 1
+
     def apply(self, layers: list[Tensor]) -> Tensor:
-        """Select: L+1 tensors (N, 2D) ─▶ (L+1, N, 2D) or (N, 2D)."""
+        """Select: L+1 tensors (N, 2D), or those that are needed ─▶ (L+1, N, 2D) or (N, 2D)."""
         return self._selected(layers).to(self.dtype)
 
     def empty(self, n_layers: int, dim: int) -> Array:
@@ -44,10 +49,10 @@ class Selection:
     def _selected(self, layers: list[Tensor]) -> Tensor:
         if self.weights is None:
             return torch.stack(layers)
-        if sorted(self.weights) == [0.0] * (len(layers) - 1) + [1.0]:
+        if sorted(self.weights) == [0.0] * (len(self.weights) - 1) + [1.0]:
             return layers[self.weights.index(1.0)]
         total = layers[0] * self.weights[0]
-        for layer, weight in zip(layers[1:], self.weights[1:], strict=True):
+        for layer, weight in zip(layers[1:], self.weights[1:], strict=False):  # without layers above the last one used
             total.add_(layer, alpha=weight)
         return total
 

@@ -83,11 +83,12 @@ def _head(name: str, folder: Path, config: BiLMConfig, fingerprint: str) -> Sent
         return _by_head(trained, array)
 
     found = name if folder == installed.find(installed.TASKS, name) else str(folder)
-    return SentencePooling(found, trained.fingerprint, "all", trained.dim, pool)
+    layers = "all" if trained.layer is None else trained.layer
+    return SentencePooling(found, trained.fingerprint, layers, trained.dim, pool)
 
 
 def _by_head(trained: TrainedHead, array: Array) -> Array:
-    if not array.shape[1]:
+    if not array.shape[-2]:
         return np.zeros(trained.dim, dtype=array.dtype)
     vector: Array = trained.encode(torch.from_numpy(array).float()).numpy()
     return vector.astype(array.dtype, copy=False)

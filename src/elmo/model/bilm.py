@@ -178,7 +178,10 @@ class BiLM(nn.Module):
         return Layers(activations, mask), state
 
     def contextualize(self, tokens: Tensor, packing: Packing, state: State | None = None) -> tuple[list[Tensor], State]:
-        """Run packed token vectors (N, D); return every layer (N, 2D), packed, and the state after each sentence."""
+        """Run packed token vectors (N, D); return every layer (N, 2D), packed, and the state after each sentence.
+
+        A state of the first k LSTM layers runs these alone: k + 1 layers are returned.
+        """
         order, mirror = self._index(packing.order), self._index(packing.mirror)
         tokens = tokens.to(self.weight.dtype)
         h, c = state if state is not None else self.zero_state(len(packing.order))
@@ -197,14 +200,14 @@ class BiLM(nn.Module):
     def run_lstms(
         self, inputs: Tensor, rows: Sequence[int], state: State, dropout: float = 0.0
     ) -> tuple[list[Tensor], State]:
-        """Run the LSTM layers over inputs (S, N, D), packed, `rows[t]` of them at step t.
+        """Run the LSTM layers that the state is for over inputs (S, N, D), packed, `rows[t]` of them at step t.
 
         Returns the output of every layer, (S, N, D), and the final state. Dropout is applied to each layer's input,
         which is also what its skip connection adds, as in the original.
         """
         layers: list[Tensor] = []
         states: list[State] = []
-        for depth, lstm in enumerate(self.lstms):
+        for depth, lstm in enumerate(self.lstms[: len(state.h)]):
             inputs = nn.functional.dropout(inputs, dropout)
             outputs, after = lstm(inputs, rows, State(state.h[depth], state.c[depth]))
             if depth > 0 and self.config.lstm.use_skip_connections:
@@ -212,7 +215,7 @@ class BiLM(nn.Module):
             layers.append(outputs)
             states.append(after)
             inputs = outputs
-        return layers, State(*(torch.stack(parts) for parts in zip(*states, strict=True)))
+        return layers, State(*(torch.stack(parts) for parts in zip(*states, strict=True))) if states else state
 
     def softmax_weight(self) -> Tensor:
         """Return the softmax's weight, (V, D): its own, or the word table's."""

@@ -102,21 +102,27 @@ class PackedBiLM:
             self.released = False
 
     def contextualize(self, tokens: Tensor, packing: Packing, state: State) -> tuple[list[Tensor], State]:
-        """Run packed token vectors (N, D); return every layer (N, 2D), packed, and the state after each sentence."""
+        """Run packed token vectors (N, D); return every layer (N, 2D), packed, and the state after each sentence.
+
+        A state of the first k LSTM layers runs these alone: k + 1 layers are returned.
+        """
+        n_lstms = len(state.h)
+        if not n_lstms:
+            return [torch.cat([tokens] * self.config.directions, dim=1)], state
         order, mirror = torch.from_numpy(packing.order), torch.from_numpy(packing.mirror)
         one = len(packing.order) == 1
         # On two threads, a direction each is faster in float32; operations of int8 are too many and too short for it.
         if one and self.of_one and (self.product is not PackedProduct or available() == 1):
             return self._contextualize_one(tokens, state)
         h, c = state if one else State(state.h[:, :, order], state.c[:, :, order])
-        layers = [tokens.new_empty(len(tokens), self.config.output_dim) for _ in range(self.config.n_layers)]
+        layers = [tokens.new_empty(len(tokens), self.config.output_dim) for _ in range(n_lstms + 1)]
 
         def run(direction: int) -> tuple[Tensor, Tensor]:
             inputs = tokens[mirror] if direction else tokens
             part = slice(direction * tokens.shape[1], (direction + 1) * tokens.shape[1])
             layers[0][:, part] = tokens
             after = []
-            for depth, lstm in enumerate(self.stacks[direction]):
+            for depth, lstm in enumerate(self.stacks[direction][:n_lstms]):
                 outputs, *ended = lstm(inputs, packing.rows, h[depth, direction], c[depth, direction])
                 if depth > 0 and self.config.lstm.use_skip_connections:
                     outputs += inputs
@@ -136,7 +142,7 @@ class PackedBiLM:
         """Run one sentence in both directions at once, on one thread. The values are those of directions run apart."""
         given = [tokens] * self.config.directions
         inputs, outputs, after = _mirrored(given, torch.stack), [torch.cat(given, dim=1)], []
-        for depth, layer in enumerate(self.of_one):
+        for depth, layer in enumerate(self.of_one[: len(state.h)]):
             x, *ended = layer(inputs, state.h[depth, :, 0], state.c[depth, :, 0])
             inputs = x + inputs if depth > 0 and self.config.lstm.use_skip_connections else x
             outputs.append(_mirrored(inputs.unbind(1), torch.cat))

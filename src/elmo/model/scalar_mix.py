@@ -75,6 +75,11 @@ class ScalarMix(nn.Module):
         """Weight of each layer, (L+1,); they sum to one."""
         return torch.softmax(self.scalars, dim=0) if self.scalars is not None else self.fixed
 
+    @property
+    def only_layer(self) -> int | None:
+        """The layer that alone is mixed, of "last" and "layer:j"; else None."""
+        return int(self.weights.argmax()) if self.mix == "last" or self.mix.startswith("layer:") else None
+
     def penalty(self) -> Tensor:
         """Return λ Σ s², to be added to the task's loss: a large λ pulls the mix towards the average."""
         return self.gamma.new_zeros(()) if self.scalars is None else self.coefficient * self.scalars.square().sum()

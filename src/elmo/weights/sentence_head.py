@@ -30,13 +30,16 @@ class TrainedHead:
 
     mix: ScalarMix
     head: SentenceHead
+    layer: int | None  # the only layer of the biLM that is read; None: all are
     bilm: str  # its name, or its folder
     dim: int  # of a sentence vector
     fingerprint: str  # a hash of config and weights
 
     @torch.no_grad()
     def encode(self, layers: Tensor) -> Tensor:
-        """Return the vector of one sentence, (dim,), from all its layers (L+1, T, 2D)."""
+        """Return the vector of one sentence, (dim,), from its layers (L+1, T, 2D), or from the only one (T, 2D)."""
+        if self.layer is not None:  # the weights of the mix are 1 for this one, and 0 for the others
+            layers = layers.expand(len(self.mix.weights), -1, -1)
         batch = Layers(layers[:, None], torch.ones(1, layers.shape[1], dtype=torch.bool))
         vector: Tensor = self.head(self.mix(batch), batch.mask)[0]
         return vector
@@ -90,7 +93,7 @@ def read(folder: Path, n_layers: int, input_dim: int, fingerprint: str) -> Train
     except ConfigError as error:
         raise WeightsError(f"{path}: {error}") from None
     state = {**_load(mix, folder / WEIGHTS, MIX), **_load(head, folder / WEIGHTS, HEAD)}
-    return TrainedHead(mix, head, bilm, dim, _fingerprint((mix_name, layer_norm), state))
+    return TrainedHead(mix, head, mix.only_layer, bilm, dim, _fingerprint((mix_name, layer_norm), state))
 
 
 def _load(module: nn.Module, path: Path, prefix: str) -> dict[str, Tensor]:
