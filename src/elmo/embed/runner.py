@@ -172,7 +172,8 @@ class Runner:
         """Yield the result of `finish` for each sentence, in order, all from one state; `empty()` for an empty one.
 
         `start()` is called once for each window of sentences, because the weights may have changed since the last one.
-        `finish` gets the first `n_layers` layers; LSTMs above them are not run. By default, it gets all. The first `skip` sentences are read but give no result.
+        `finish` gets the first `n_layers` layers, by default all; LSTMs above them are not run. The first `skip`
+        sentences are read but give no result.
         """
         for window in batches.windows(sentences, WINDOW_BATCHES * batch_tokens):
             skipped = min(skip, len(window))
