@@ -19,7 +19,7 @@ from embedders import assert_same_bits
 from models import random_sentences
 
 
-@pytest.fixture(autouse=True, params=[1, 2, 3], ids="{} threads".format)
+@pytest.fixture(autouse=True, params=[1, 2, 3, 9], ids="{} threads".format)
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)

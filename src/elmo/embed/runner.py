@@ -27,7 +27,7 @@ from elmo.model.kernels.products import rounded_down
 from elmo.model.lstm import State
 from elmo.model.packed import PackedBiLM, packed
 from elmo.model.packing import Packing
-from elmo.model.threads import each
+from elmo.model.threads import available, each
 from elmo.text import batches
 from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
 
@@ -40,6 +40,7 @@ Finish = Callable[[list[list[str]], list[Tensor], Packing], list[Result]]
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}  # tokens per batch
 WINDOW_BATCHES = 4  # batches in a window, which is sorted by length
+WINDOW_THREADS = 4  # on a CPU, a window has work for these; with more threads, several windows are computed at once
 # With packed weights, a batch is divided into pieces that stay in the processor's cache: at most this many tokens, and
 # this many values of a layer.
 PIECE_TOKENS, PIECE_VALUES = 2048, 1 << 20
@@ -175,24 +176,33 @@ class Runner:
         `finish` gets the first `n_layers` layers, by default all; LSTMs above them are not run. The first `skip`
         sentences are read but give no result.
         """
-        for window in batches.windows(sentences, WINDOW_BATCHES * batch_tokens):
-            skipped = min(skip, len(window))
-            skip -= skipped
-            first = State(*(part[: None if n_layers is None else n_layers - 1] for part in start()))
-            pieces = self._pieces([len(sentence) for sentence in window], batch_tokens)
-            self._encode_new_words(window)  # also of a window that is skipped: the cache must have seen them
-            if skipped == len(window):
-                continue
 
-            def run(rows: list[int], window: list[list[str]] = window, first: State = first) -> list[Result]:
-                every = State(*(part.expand(-1, -1, len(rows), -1) for part in first))
-                return self.run([window[row] for row in rows], every, finish)[0]
+        def run(piece: tuple[list[list[str]], State]) -> list[Result]:
+            batch, first = piece
+            every = State(*(part.expand(-1, -1, len(batch), -1) for part in first))
+            return self.run(batch, every, finish)[0]
 
-            results: dict[int, Result] = {}
-            for rows, of_rows in zip(pieces, self.each(run, pieces), strict=True):
-                results.update(zip(rows, of_rows, strict=True))
-            for row in range(skipped, len(window)):
-                yield results.pop(row) if empty is None or window[row] else empty()
+        windows = batches.windows(sentences, WINDOW_BATCHES * batch_tokens)
+        at_once = -(-available() // WINDOW_THREADS) if self.device.type == "cpu" else 1
+        for some in batches.consecutive(windows, at_once):
+            asked: list[tuple[int, list[str]]] = []  # sentences that give a result, and their numbers
+            rows: list[int] = []
+            pieces: list[tuple[list[list[str]], State]] = []
+            before = 0  # sentences of the windows before
+            for window in some:
+                skipped = min(skip, len(window))
+                skip -= skipped
+                first = State(*(part[: None if n_layers is None else n_layers - 1] for part in start()))
+                self._encode_new_words(window)  # also of a window that is skipped: the cache must have seen them
+                if skipped < len(window):
+                    for piece in self._pieces([len(sentence) for sentence in window], batch_tokens):
+                        rows += [before + row for row in piece]
+                        pieces.append(([window[row] for row in piece], first))
+                asked += [(before + row, window[row]) for row in range(skipped, len(window))]
+                before += len(window)
+            results = dict(zip(rows, chain.from_iterable(self.each(run, pieces)), strict=True))
+            for row, sentence in asked:
+                yield results.pop(row) if empty is None or sentence else empty()
 
     def carry(
         self, sentences: Iterable[list[str]], finish: Finish[Result], *, batch_size: int, skip: int = 0
