@@ -163,6 +163,15 @@ def test_kept_spans_do_not_cross_and_are_as_many_as_asked() -> None:
     assert not any(a.start < b.start < a.end < b.end for a, b in itertools.permutations(kept, 2))
 
 
+@pytest.mark.parametrize("spans_per_token", [1e308, float("inf")])
+def test_more_spans_are_asked_for_than_there_are(spans_per_token: float) -> None:
+    """Every single token is kept: it crosses no other span."""
+    ranker = small_model(spans_per_token=spans_per_token)
+    kept = ranker._kept(LONGER).spans
+    assert {Span(i, i + 1) for i in range(len(LONGER.tokens))} <= set(kept)
+    assert not any(a.start < b.start < a.end < b.end for a, b in itertools.permutations(kept, 2))
+
+
 @pytest.mark.parametrize("placement", ["none", "input", "output", "both"])
 def test_the_gradient_reaches_every_parameter(placement: str) -> None:
     ranker = small_model(placement).train()

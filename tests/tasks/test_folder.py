@@ -1,6 +1,7 @@
 """A trained task and its folder: what is saved is loaded, and a folder that does not fit is refused."""
 
 import json
+import re
 import resource
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from distributions import install, new_site
 from elmo.embed.embedder import load
 from elmo.embed.runner import Runner
 from elmo.embed.word_store import PROBES
-from elmo.errors import ConfigError, WeightsError
+from elmo.errors import ConfigError, DataError, WeightsError
 from elmo.tasks import folder
 from elmo.tasks.batches import answers
 from elmo.tasks.folder import TrainedTask
@@ -80,6 +81,19 @@ def test_only_task_weights_and_vectors_are_in_the_weights_file(tmp_path: Path) -
     names = set(load_file(saved(tmp_path / "m", "inputs.elmo.trainable=true") / "model.safetensors"))
     assert not any(name.startswith("inputs.bilm.") for name in names)
     assert {"inputs.table.weight", "inputs.mix_input.gamma", "scores.weight", "crf.transitions"} <= names
+
+
+def test_a_folder_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(tmp_path / "m")
+    (tmp_path / "data").mkdir()
+    write_columns(tmp_path / "data", splits())
+    monkeypatch.setenv("HOME", str(tmp_path))
+    predictor = load_task("~/m", "cpu")
+    assert predictor.labels == LABELS
+    assert predictor.evaluate("~/data", "test", "~/out.txt") == predictor.evaluate(tmp_path / "data")
+    assert (tmp_path / "out.txt").is_file()
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'out.txt'}: exists already")):
+        predictor.evaluate("~/data", "test", "~/out.txt")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "words.txt"])
@@ -151,6 +165,14 @@ def test_more_labels_than_a_crf_can_have(tmp_path: Path) -> None:
     path = saved(tmp_path / "m")
     edit(path, "labels", ["O"] * 2001)
     with pytest.raises(WeightsError, match=r"config.json: a CRF of 2,001 labels; expected 1 to 2,000"):
+        folder.load(path, "cpu")
+
+
+@pytest.mark.parametrize("label", ["", "B", "X-PER", "PER"])
+def test_labels_that_are_no_tags(label: str, tmp_path: Path) -> None:
+    path = saved(tmp_path / "m")
+    edit(path, "labels", [label, *LABELS[1:]])
+    with pytest.raises(WeightsError, match=rf"config.json: labels: '{label}'; expected O, or B-, I-, U- or L- and a"):
         folder.load(path, "cpu")
 
 

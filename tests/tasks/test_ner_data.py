@@ -1,5 +1,6 @@
 """CoNLL columns, spans and their F1, against seqeval and by hand. All text here is invented."""
 
+import io
 import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise, product
@@ -12,7 +13,18 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from elmo.errors import DataError
 from elmo.tasks.examples import Example
-from elmo.tasks.ner.data import Span, labels, legal, read, read_file, spans_of, tags_of, to_json
+from elmo.tasks.ner.data import (
+    Span,
+    labels,
+    legal,
+    read,
+    read_file,
+    read_predictions,
+    spans_of,
+    tags_of,
+    to_json,
+    write_predictions,
+)
 from elmo.tasks.ner.metric import score
 
 TYPES = ["LOC", "PER", "creative-work"]
@@ -238,6 +250,26 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "nowhere.conll"
     assert refusal(path) == f"{path}: cannot be read (No such file or directory); expected a text file"
     assert refusal(tmp_path) == f"{tmp_path}: cannot be read (Is a directory); expected a text file"
+
+
+# Predictions
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        ("Qua\tB-LOC\nQua\tI-LOC\n", "Qua B-LOC B-LOC\nQua I-LOC O\n\n"),
+        ("Qua Zorb\tB-LOC\nblim\tO\n", "Qua Zorb\tB-LOC\tB-LOC\nblim\tO\tO\n\n"),
+        ("Qua\tB-big place\n\nblim\tO\n", "Qua\tB-big place\tB-big place\n\nblim\tO\tO\n\n"),
+    ],
+)
+def test_predictions_are_read_back_also_with_spaces_in_a_column(columns: str, wanted: str, tmp_path: Path) -> None:
+    gold = read_file(written(tmp_path, columns))
+    answers = [[span._replace(end=span.start + 1) for span in example.gold] for example in gold]
+    file = io.StringIO()
+    write_predictions(file, gold, answers)
+    assert file.getvalue() == wanted
+    assert [list(spans) for spans in read_predictions(written(tmp_path, wanted), gold)] == answers
 
 
 # Folders

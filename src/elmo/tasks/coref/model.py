@@ -149,7 +149,7 @@ class SpanRanker(TaskModel):
         scores, heads, widths = self.mentions(tokens, x)
         allowed = spans.within_sentences([len(text) for text in document.texts], self.config.max_width)
         found = np.where(allowed, scores.detach().cpu().numpy(), -np.inf)
-        places = spans.prune(found, max(1, int(self.config.spans_per_token * len(x))))
+        places = spans.prune(found, max(1, int(min(self.config.spans_per_token * len(x), found.size))))
         starts, lengths = places // self.config.max_width, places % self.config.max_width + 1
         numbers = {speaker: number for number, speaker in enumerate(dict.fromkeys(document.speakers))}
         speakers = [numbers[document.speakers[start]] for start in starts.tolist()]
@@ -202,8 +202,8 @@ def _negative_log_likelihood(scores: Tensor, clusters: Tensor, rows: slice, colu
     """Return −log p of the correct antecedents of a block's spans: of "none" where no antecedent is correct."""
     correct = (clusters[rows, None] == clusters[columns]) & (clusters[rows, None] > 0) & (scores[:, 1:] > -torch.inf)
     none = ~correct.any(dim=1, keepdim=True)
-    of_correct = scores.masked_fill(~torch.cat([none, correct], dim=1), -torch.inf)
-    return (torch.logsumexp(scores, dim=1) - torch.logsumexp(of_correct, dim=1)).sum()
+    of_correct = torch.where(torch.cat([none, correct], dim=1), torch.log_softmax(scores, dim=1), -torch.inf)
+    return -torch.logsumexp(of_correct, dim=1).sum()
 
 
 def _document(example: Example) -> Document:

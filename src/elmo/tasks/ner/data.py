@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from elmo.errors import DataError
+from elmo.errors import ConfigError, DataError
 from elmo.tasks.columns import bio_tags, columns_of, sentences_of
 from elmo.tasks.examples import Example, Splits
 from elmo.tasks.reading import answers_for, files_in
@@ -45,7 +45,7 @@ def read_file(path: Path) -> list[Example]:
             if len(columns) < 2 or not columns[0]:
                 raise DataError(f"{path}:{number}: {line!r}; expected a token and, in the last column, its tag")
             tokens.append(columns[0])
-            tags.append(columns[-1])
+            tags.append(columns[-1].strip())
             if not _TAG.fullmatch(tags[-1]):
                 raise DataError(f"{path}:{number}: tag {tags[-1]!r}; expected O, or B-, I-, … and a type")
         examples.append(Example((tuple(tokens),), tuple(spans_of(tags))))
@@ -89,11 +89,18 @@ def read_predictions(path: Path, gold: Sequence[Example]) -> list[Sequence[Span]
 
 
 def write_predictions(file: IO[str], examples: Sequence[Example], answers: Sequence[Sequence[Span]]) -> None:
-    """Write the columns that conlleval reads: token, gold tag, predicted tag, in IOB2."""
+    """Write the columns that conlleval reads: token, gold tag, predicted tag, in IOB2.
+
+    Spaces are between the columns, or tabs if there are spaces in a token or a type.
+    """
+    sentences = []
     for example, spans in zip(examples, answers, strict=True):
         (tokens,) = example.texts
-        columns = zip(tokens, bio_tags(example.gold, len(tokens)), bio_tags(spans, len(tokens)), strict=True)
-        file.writelines(f"{' '.join(row)}\n" for row in columns)
+        tags = (bio_tags(some, len(tokens)) for some in (example.gold, spans))
+        sentences.append(list(zip(tokens, *tags, strict=True)))
+    between = "\t" if any(" " in column for rows in sentences for row in rows for column in row) else " "
+    for rows in sentences:
+        file.writelines(f"{between.join(row)}\n" for row in rows)
         file.write("\n")
 
 
@@ -101,6 +108,13 @@ def labels(examples: Sequence[Example]) -> list[str]:
     """Return O, and four tags for every type of entity."""
     types = sorted({span.type for example in examples for span in example.gold})
     return ["O", *(f"{mark}-{kind}" for kind in types for mark in "BIUL")]
+
+
+def refuse_unknown_tags(labels: Sequence[str]) -> None:
+    """Refuse labels that are not BIOUL tags, such as those of a damaged file."""
+    for label in labels:
+        if label != "O" and (label[:1] not in ("B", "I", "U", "L") or label[1:2] != "-"):
+            raise ConfigError(f"labels: {label[:40]!r}; expected O, or B-, I-, U- or L- and a type")
 
 
 def legal(before: str | None, after: str | None) -> bool:

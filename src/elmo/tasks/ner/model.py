@@ -37,6 +37,7 @@ class Tagger(TaskModel):
 
     def __init__(self, config: NerConfig, inputs: Inputs, labels: list[str]) -> None:
         super().__init__()
+        data.refuse_unknown_tags(labels)
         self.labels = labels
         self.inputs = inputs
         self.dropout = nn.Dropout(config.dropout)
