@@ -56,7 +56,8 @@ def load(
     `vocabulary`, words are looked up in that file instead of being read as characters. `softmax` also reads the softmax
     of a folder or a checkpoint, which `score` and `substitutes` need. `precision="bfloat16"` is faster, and less exact,
     on GPUs and on processors with instructions for it; `precision="int8"` on CPUs, whatever the precision of the files.
-    `word_cache` is a folder that keeps word vectors for later processes (docs/cpu.md).
+    `cache_bytes` is the size of the word cache in memory, 0 for none. `word_cache` is a folder that keeps word vectors
+    for later processes (docs/cpu.md).
     """
     where = device_named(device)
     read = source.read(
