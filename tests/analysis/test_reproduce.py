@@ -13,13 +13,15 @@ import pytest
 
 from analysis import mini
 from elmo.analysis import from_paths, report
-from elmo.analysis.analysis import ANALYSES, StoppedError, Workspace, analysis_named
+from elmo.analysis.analysis import ANALYSES, StoppedError, Workspace, analysis_named, build_config
 from elmo.analysis.from_paths import analyse, reproduce
+from elmo.analysis.machine import machine
 from elmo.analysis.quick import quick_configs
 from elmo.analysis.quick_data import write_data
-from elmo.analysis.sweep import Cell, Sweep, TaskSetup
+from elmo.analysis.sweep import Cell, Sweep, TaskSetup, _train_job
 from elmo.config import build
 from elmo.errors import ConfigError, DataError, ElmoError
+from elmo.tasks.ner import model as ner_model
 from elmo.tasks.task import TASKS, task_named
 from elmo.tasks.train import TaskTraining
 from embedders import elmo
@@ -93,6 +95,69 @@ def test_a_finished_reproduction_is_not_run_again(done: Path, monkeypatch: pytes
     assert {path: path.stat().st_mtime_ns for path in done.glob("*/results.json")} == before
 
 
+def test_an_interruption_keeps_what_is_finished_in_the_report(done: Path, tmp_path: Path) -> None:
+    """Also an analysis without results whose training runs are all there; one that computes something waits."""
+    shutil.copytree(done, tmp_path / "out")
+    for name in ("placement", "state", "pos"):
+        (tmp_path / "out" / name / "results.json").unlink()
+    found = reproduce(tmp_path / "out", quick=True, model=mini.model(), settings=ONE_SEED, minutes=0)
+    assert found.interrupted
+    assert found.problems == dict.fromkeys(("pos", "state"), "interrupted; the same command continues")
+    text = found.report.read_text(encoding="utf-8")
+    assert f"{len(ANALYSES) - 2} of {len(ANALYSES)} analyses have results" in text
+    before, after = (json.loads((out / "placement" / "results.json").read_text()) for out in (done, tmp_path / "out"))
+    assert after["results"] == before["results"]
+
+
+def test_a_dataset_is_read_once_for_all_analyses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    task = task_named("ner")
+
+    def counted(folder: Path) -> object:
+        read.append(folder.name)
+        return task.read(folder)
+
+    monkeypatch.setattr(ner_model, "TASK", replace(task, read=counted))
+    place = mini.workspace(tmp_path)
+    setup = TaskSetup("ner", "entities", vectors="vectors.txt", settings=("hidden=3", "train.device=cpu"))
+    for analysis in ("one", "other"):
+        Sweep(replace(place, out=tmp_path / analysis))._prepare(Cell(setup, {}, mini.model(), 1))
+    assert read == ["entities"]
+
+
+def test_a_run_that_another_sweep_has_finished_is_not_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sweeps begin at the same time; the second one comes to a run that the first has finished meanwhile."""
+    monkeypatch.setenv("ELMO_CACHE", str(tmp_path / "cache"))
+    small = ("hidden=3", "train.epochs=1", "train.device=cpu")
+    setup = TaskSetup("ner", "entities", vectors="vectors.txt", settings=small)
+    place = mini.workspace(tmp_path)
+    cell = Cell(setup, {}, mini.model(), 1)
+    waiting = [(Sweep(place)._prepare(cell), 0)]
+    Sweep(place).run({"a": cell})
+    (record,) = place.runs.glob("*/seed-0/run.json")
+    before = record.read_bytes(), record.stat().st_mtime_ns
+    Sweep(place)._train_here(waiting)
+    _train_job("ner", {}, place.data / "entities", 0, record.parent, True, place.stop)
+    assert (record.read_bytes(), record.stat().st_mtime_ns) == before
+
+
+def test_the_report_says_where_the_runs_were_trained(done: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table may be computed on another machine than the one that trained."""
+    path = done / "placement" / "results.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    (here,) = {json.dumps(one) for cell in record["results"]["cells"].values() for one in cell["machines"]}
+    assert json.loads(here) == record["machine"]
+    cells = list(record["results"]["cells"].values())
+    cells[0]["machines"] = [{"processor": "P", "GPU": "G 100", "torch": "9.8"}]
+    for cell in cells:
+        cell["seconds"] = 1800.0
+    shown = report._training(record)  # half an hour for each
+    assert shown["training runs"] == f"{len(cells)}, {len(cells) / 2:,.1f} hours if one after another"
+    assert shown["trained on"].startswith("G 100, torch 9.8; ")
+
+
 def test_analyses_share_their_runs(done: Path) -> None:
     def runs(name: str) -> dict[str, str]:
         cells = json.loads((done / name / "results.json").read_text(encoding="utf-8"))["results"]["cells"]
@@ -140,6 +205,17 @@ def test_missing_data_leave_out_one_analysis_only(tmp_path: Path) -> None:
     assert "ud-english-ewt: not found" in text
 
 
+def test_a_missing_model_leaves_out_one_analysis_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs of the others are trained in one sweep."""
+    trained: list[set[str]] = []
+    monkeypatch.setattr(Sweep, "run", lambda _, cells: trained.append({key.partition("/")[0] for key in cells}))
+    small = {name: {**quick_configs()[name], "model": mini.model()} for name in ("placement", "state", "layer-weights")}
+    small["placement"]["model"] = str(tmp_path / "nowhere")
+    built = {name: build(analysis_named(name).config, values) for name, values in small.items()}
+    from_paths._train_together(list(built), built, mini.workspace(tmp_path))
+    assert trained == [{"state", "layer-weights"}]
+
+
 def test_wrong_settings_are_refused_before_anything_runs(tmp_path: Path) -> None:
     for settings, message in (
         (["pos.epoch=3"], r"^pos: unknown field 'epoch'; did you mean 'epochs'\?$"),
@@ -153,6 +229,9 @@ def test_wrong_settings_are_refused_before_anything_runs(tmp_path: Path) -> None
         reproduce(tmp_path / "out", tmp_path, quick=True)
     with pytest.raises(ConfigError, match=r"^ner: no such analysis; expected tasks, layer-weighting, placement, "):
         analyse("ner", tmp_path, tmp_path / "out")
+    twice = [{"task": "ner", "data": "entities"}, {"task": "ner", "data": "roles"}]
+    with pytest.raises(ConfigError, match=r"^tasks: 2 of them are named 'ner'; give each a title of its own$"):
+        build_config(analysis_named("state"), None, {"tasks": twice})
     assert not (tmp_path / "out").exists()
 
 
@@ -275,6 +354,7 @@ def test_runs_in_parallel_have_the_same_scores(tmp_path: Path, monkeypatch: pyte
     ours, theirs = (Sweep(place).run(cells)["a"] for place in (one, parallel))
     assert ours["seeds"] == theirs["seeds"] == [0, 1]
     assert ours["curves"] == theirs["curves"]
+    assert ours["machines"] == theirs["machines"] == [machine()]
     assert (parallel.runs / ours["runs"] / "seed-0" / "log.txt").exists()
     assert list(parallel.runs.glob("*/seed-*/checkpoints")) == []
 
@@ -303,3 +383,11 @@ def test_markdown_becomes_html() -> None:
     assert "<th>a</th><th><b>b</b></th>" in found
     assert '<td class="number">1.5 ± 0.2</td><td>x | &lt;y&gt;</td>' in found
     assert found.endswith("<p>Some *text*.</p>")
+
+
+def test_a_long_table_is_folded_away() -> None:
+    def table(rows: int) -> str:
+        return report.to_html("| name | b |\n| --- | --- |\n" + "| 1 | 2 |\n" * rows)
+
+    assert "<details>" not in table(report.LONG)
+    assert "<details><summary>name (25 rows)</summary>" in table(25)

@@ -122,3 +122,14 @@ def test_neighbours_are_of_other_sentences(tmp_path: Path) -> None:
     assert sum(found["uses"]["senses"].values()) == sum(
         occurrence.lemma[0] == "play" for sentence in corpus for occurrence in sentence.occurrences
     )
+
+
+def test_a_sentence_that_is_there_several_times_is_one_neighbour(tmp_path: Path) -> None:
+    lines = ["They play football .", "They play football .", "They play chess .", "A play was seen .", "It rained ."]
+    (tmp_path / "news.txt").write_text("".join(f"{line}\n" for line in [*lines, lines[0]]))
+    config = neighbours.NeighboursConfig(
+        mini.model(), str(tmp_path / "news.txt"), queries=("We play football .",), k=100, vectors=None, wordnet=None
+    )
+    (found,) = neighbours.run(config, mini.workspace(tmp_path))["queries"]
+    assert len(found["hits"]) == 4 + 4 + 5 + 3  # the tokens of the distinct sentences
+    assert len({hit["context"] for hit in found["hits"]}) == 16

@@ -1,11 +1,17 @@
-"""Table 1: what is trained for it, and its numbers."""
+"""Table 1: what is trained for it, and its numbers; and what is trained for all published configs together."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from analysis import mini
 from elmo.analysis import tasks
+from elmo.analysis.analysis import ANALYSES, Workspace, analysis_named, build_config
 from elmo.analysis.claims import FAILS, HOLDS
+from elmo.analysis.sweep import Sweep
 from elmo.config import build
 from elmo.tasks.task import TASKS
 
@@ -66,3 +72,33 @@ def test_baselines_and_the_model_come_first_and_a_model_counts_once(tmp_path: Pa
 
 def test_the_paper_has_a_figure_for_every_task() -> None:
     assert set(tasks.PAPER) == set(TASKS) - {"sentences"}  # which is not the paper's
+
+
+def test_the_published_configs_share_their_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers of the table in docs/analyses.md: of runs, and of those that no analysis before has."""
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)  # the recipes have relative paths
+    for name in ("squad", "snli", "propbank-ewt", "ontogum", "litbank", "conll2003", "sst", "vectors"):
+        (tmp_path / name).mkdir()
+    for dim in (50, 100):
+        (tmp_path / "vectors" / f"glove.6B.{dim}d.tasks.txt").touch()
+    place = Workspace(tmp_path, tmp_path / "out", tmp_path / "runs")
+    seen: set[tuple[str, str, int]] = set()
+    counts = {}
+    for name in ANALYSES:
+        analysis = analysis_named(name)
+        if analysis.cells is not None:
+            cells = analysis.cells(build_config(analysis, root / "experiments" / "analysis" / f"{name}.toml"), place)
+            configs = [(one, asdict(Sweep(place)._config(one)[1])) for one in cells.values()]
+            runs = {
+                (one.setup.data, json.dumps(config, sort_keys=True), seed)
+                for one, config in configs
+                for seed in range(one.seeds)
+            }
+            counts[name] = len(runs), len(runs - seen)
+            seen |= runs
+    assert counts == {
+        "tasks": (69, 69), "layer-weighting": (105, 105), "placement": (27, 21), "sample-efficiency": (108, 93),
+        "layer-weights": (18, 6), "fine-tuning": (6, 0), "state": (9, 6),
+    }  # fmt: skip
+    assert len(seen) == 300

@@ -11,6 +11,7 @@ An analysis is a module with a config (a frozen dataclass whose defaults are the
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -58,6 +59,7 @@ class Workspace:
     jobs: int | None = None  # training runs at once; None: one per core on a GPU, else one
     stop: threading.Event = field(default_factory=threading.Event)
     progress: Progress = lambda what, done, total: None
+    cache: dict[str, dict[Any, Any]] = field(default_factory=dict)  # what several sweeps read, kept in memory
 
     def report(self, what: str, done: int, total: int) -> None:
         """Report progress; raise `StoppedError` if the user wants to stop."""
@@ -95,7 +97,12 @@ def build_config(analysis: Analysis, file: Path | None, changes: Mapping[str, An
     written = values.pop("analysis", analysis.name)
     if written != analysis.name:
         raise ConfigError(f"{file}: a config of {written!r}, not of {analysis.name}")
-    return build(analysis.config, merged(values, changes or {}))
+    config = build(analysis.config, merged(values, changes or {}))
+    names = Counter(task.name for task in getattr(config, "tasks", ()))
+    for name, count in names.items():
+        if count > 1:  # one would take the place of the other
+            raise ConfigError(f"tasks: {count} of them are named {name!r}; give each a title of its own")
+    return config
 
 
 def analysis_named(name: str) -> Analysis:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from elmo.analysis.analysis import Results
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LETTERS_PER_INCH = 9  # in the figures' font size, with the margins of a figure allowed for
 INK = "#0b0c0e"  # text and axes; the HTML report replaces it by the colour of its own text
 PAPER = "#fefefd"  # the background; transparent in the report
 COLOURS = ("#3b76c4", "#d9822b", "#3a9a6b", "#b0486c", "#7a5cc0", "#8a8f2a", "#2f98a8", "#8c6d5a")
@@ -57,6 +59,11 @@ def write_figure(draw: Callable[[Results], "Figure"], results: Results, path: Pa
             figure.savefig(temporary, format="svg", metadata={"Date": None})
 
 
+def literal(text: str) -> str:
+    """Return text that matplotlib draws as it is: a dollar sign begins no formula."""
+    return text.replace("$", r"\$")
+
+
 Series = dict[str, list[tuple[float, float]]]  # by name: for every group a mean and its error
 
 
@@ -65,7 +72,7 @@ def bars(axes: "Axes", groups: list[str], series: Series) -> None:
     width = 0.8 / max(1, len(series))
     for colour, name, places, means, errors in _placed(groups, series):
         axes.bar(places, means, 0.92 * width, yerr=errors, label=name, color=colour, ecolor=INK)
-    axes.set_xticks(range(len(groups)), groups)
+    _name_groups(axes, groups)
     axes.grid(axis="x", visible=False)
 
 
@@ -73,8 +80,15 @@ def points(axes: "Axes", groups: list[str], series: Series) -> None:
     """Draw grouped points, whose axis need not begin at zero: for scores."""
     for colour, name, places, means, errors in _placed(groups, series):
         axes.errorbar(places, means, errors, fmt="o", label=name, color=colour, ecolor=INK, elinewidth=1.2)
-    axes.set_xticks(range(len(groups)), groups)
+    _name_groups(axes, groups)
     axes.margins(x=0.08, y=0.15)
+
+
+def _name_groups(axes: "Axes", groups: list[str]) -> None:
+    """Write the names of groups below the axis, in lines that are short enough for the width of the figure."""
+    inches = axes.figure.bbox.width / axes.figure.dpi
+    characters = max(1, int(LETTERS_PER_INCH * inches / max(1, len(groups))))
+    axes.set_xticks(range(len(groups)), [literal(fill(group, characters, break_long_words=False)) for group in groups])
 
 
 def _placed(groups: list[str], series: Series) -> Iterator[tuple[str, str, list[float], list[float], list[float]]]:

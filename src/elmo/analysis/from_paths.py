@@ -79,7 +79,8 @@ def reproduce(
     It is interrupted by a signal, with `catch_signals`, or after `minutes`.
     `data` is a folder of datasets. The config of an analysis is its default, changed by CONFIGS/NAME.toml if that
     exists, by `model`, and by `settings` ("pos.seeds=5"). With `quick`, everything is small, and the datasets are made
-    here: OUT/data. An analysis that fails does not keep the others from running; the report says what was wrong.
+    here: OUT/data. An analysis that fails does not keep the others from running; the report says what was wrong. After
+    an interruption, the report has every analysis that is finished, or whose training runs are.
     """
     out = Path(out)
     if quick and (data is not None or configs is not None):
@@ -90,27 +91,41 @@ def reproduce(
     built = _configs(names, Path(configs) if configs is not None else None, model, settings, quick)
     if quick and not (out / DATA).exists():
         write_data(out / DATA)
-    sections: dict[str, Section] = {}
+    sections = {name: Section(analysis_named(name), None, out / name) for name in names}
     with stopping(catch_signals, minutes) as stop:
         shared = Workspace(
             out / DATA if data is None else Path(data), out, out / RUNS, jobs, stop, _within(progress, "all tasks")
         )  # fmt: skip
-        _train_together([name for name in names if not (out / name / RESULTS).exists()], built, shared)
-        for number, name in enumerate(names):
-            shown = _within(progress, f"{number + 1} of {len(names)}, {name}")
+
+        def run(name: str) -> None:
+            shown = _within(progress, f"{names.index(name) + 1} of {len(names)}, {name}")
             workspace = replace(shared, out=out / name, progress=shown)
-            record, problem = None, "interrupted; the same command continues"
-            if not stop.is_set():
-                try:
-                    record = run_analysis(analysis_named(name), built[name], workspace)
-                except ElmoError as error:
-                    problem = str(error)
-            sections[name] = Section(analysis_named(name), record, out / name, problem)
-            every = [sections.get(one) or Section(analysis_named(one), None, out / one) for one in names]
+            sections[name] = _section(name, built[name], workspace)
             with replacing(out / REPORT) as temporary:
-                temporary.write_text(report(every, command_line(), quick), encoding="utf-8")
+                temporary.write_text(report(list(sections.values()), command_line(), quick), encoding="utf-8")
+
+        finished = [name for name in names if (out / name / RESULTS).exists()]
+        rest = [name for name in names if name not in finished]
+        for name in finished:
+            run(name)
+        _train_together(rest, built, shared)
+        for name in rest:
+            run(name)
     problems = {name: section.problem for name, section in sections.items() if section.record is None}
-    return Reproduction(out / REPORT, interrupted=stop.is_set(), problems=problems)
+    return Reproduction(out / REPORT, interrupted=stop.is_set() and bool(problems), problems=problems)
+
+
+def _section(name: str, config: Any, workspace: Workspace) -> Section:
+    """Run an analysis, or read its results; without results, the section says why."""
+    analysis = analysis_named(name)
+    record, problem = None, "interrupted; the same command continues"
+    read_only = analysis.cells is not None or (workspace.out / RESULTS).exists()  # if its training runs are finished
+    if read_only or not workspace.stop.is_set():
+        try:
+            record = run_analysis(analysis, config, workspace)
+        except ElmoError as error:
+            problem = str(error)
+    return Section(analysis, record, workspace.out, problem)
 
 
 def _configs(
@@ -143,17 +158,17 @@ def _train_together(names: Sequence[str], configs: Mapping[str, Any], workspace:
 
     Whatever goes wrong here is met again, and reported, by the analysis that it belongs to.
     """
-    cells = {}
+    sweep, cells = Sweep(workspace), {}
     for name in names:
         analysis = analysis_named(name)
         with suppress(ElmoError):
             if analysis.cells is not None:
                 found = analysis.cells(configs[name], workspace)
-                Sweep(workspace).check(found)
+                sweep.check(found)
                 cells.update({f"{name}/{key}": cell for key, cell in found.items()})
     if cells:
         with suppress(ElmoError, StoppedError):
-            Sweep(workspace).run(cells)
+            sweep.run(cells)
 
 
 def _within(progress: Progress | None, prefix: str) -> Progress:

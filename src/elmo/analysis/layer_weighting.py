@@ -4,11 +4,12 @@ For each task: no ELMo; the last layer alone; all layers with a mix that λ = 1 
 leaves free. Beyond the paper: the plain average, and each layer alone. Dev scores, several seeds.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
-from elmo.analysis.claims import Claim, higher, together
+from elmo.analysis.claims import Claim, Judge, alike, higher, together
 from elmo.analysis.figures import bars, legend_above, new_figure
 from elmo.analysis.sweep import NER, SNLI, SQUAD, SRL, SST, Cell, Sweep, TaskSetup
 from elmo.analysis.tables import markdown, mean_sd
@@ -64,7 +65,7 @@ def run(config: LayerWeightingConfig, workspace: Workspace) -> Results:
     found = Sweep(workspace).run(cells(config, workspace))
     return {
         "tasks": {setup.name: setup.task for setup in config.tasks},
-        "variants": list(dict.fromkeys(key.partition("/")[2] for key in found)),
+        "variants": list(dict.fromkeys(key.rpartition("/")[2] for key in found)),
         "cells": found,
     }
 
@@ -108,20 +109,27 @@ def figure(results: Results) -> "Figure":
 
 
 def claims(results: Results) -> list[Claim]:
-    """All layers over the last; a small λ over a large one."""
+    """All layers over the last; a small λ over a large one, except that the paper saw no difference for NER."""
+    insensitive = [title for title, task in results["tasks"].items() if task == "ner"]
+    sensitive = [title for title in results["tasks"] if title not in insensitive]
 
-    def compared(one: str, other: str) -> list[Claim]:
+    def compared(
+        other: str, names: tuple[str, str], tasks: Iterable[str] = results["tasks"], judge: Judge = higher
+    ) -> list[Claim]:
+        """Compare all layers and a small λ with another variant."""
         cells = results["cells"]
         return [
-            higher(title, cells[f"{title}/{one}"]["dev"], cells[f"{title}/{other}"]["dev"], (one, other))
-            for title in results["tasks"]
+            judge(title, cells[f"{title}/all layers, λ = 0.001"]["dev"], cells[f"{title}/{other}"]["dev"], names)
+            for title in tasks
         ]
 
-    free, held, last = "all layers, λ = 0.001", "all layers, λ = 1", "last layer"
+    last, held = "last layer", "all layers, λ = 1"
+    both = "small λ", "large λ"
     return [
-        together("ELMo improves every task", compared(free, "without ELMo")),
-        together("All layers are better than the last layer alone", compared(free, last)),
-        together("A small λ is better than a large one", compared(free, held)),
+        together("ELMo improves every task", compared("without ELMo", ("with ELMo", "without"))),
+        together("All layers are better than the last layer alone", compared(last, ("all layers", last))),
+        together("A small λ is better than a large one, except for named entities", compared(held, both, sensitive)),
+        together("For named entities, λ makes no difference", compared(held, both, insensitive, alike)),
     ]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import FAILS, HOLDS, UNTESTED, Claim
 from elmo.analysis.context_index import ContextIndex, Hit, build_index
-from elmo.analysis.figures import COLOURS, new_figure
+from elmo.analysis.figures import COLOURS, literal, new_figure
 from elmo.analysis.sense_data import glosses, read_senses
 from elmo.analysis.tables import markdown
 from elmo.analysis.vectors import Array, StaticVectors, projected, unit
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 WINDOW = 8  # tokens shown on each side
 SHOWN_SENSES = 6  # in the map; other senses are grey
-MORE = 20  # hits to look through for tokens of other sentences
+MORE = 50  # hits to look through for tokens of other sentences
 MIN_COUNT = 3  # of words in the corpus that are static neighbours by layer 0
 
 
@@ -122,12 +122,17 @@ def read_corpus(path: Path, tokens: int | None) -> Corpus:
 def _neighbours(
     query: list[str], config: NeighboursConfig, model: Embedder, layer: int, index: ContextIndex, corpus: Corpus
 ) -> Results:
-    """Return the nearest tokens of other sentences."""
+    """Return the nearest tokens of other sentences; of sentences that are equal, those of the first."""
     place = query.index(config.word)
     vector = next(iter(model.embed([query], layer)))[place]
     hits = index.search(vector, config.k + MORE)[0]
-    others = [hit for hit in hits if not contains(corpus.sentences[hit.sentence], query)][: config.k]
-    return {"query": shown(query, place), "hits": [_described(hit, corpus) for hit in others]}
+    others: dict[tuple[tuple[str, ...], int], Hit] = {}
+    for hit in hits:
+        sentence = corpus.sentences[hit.sentence]
+        if not contains(sentence, query):
+            others.setdefault((tuple(sentence), hit.place), hit)
+    found = list(others.values())[: config.k]
+    return {"query": shown(query, place), "hits": [_described(hit, corpus) for hit in found]}
 
 
 def contains(sentence: Sequence[str], part: Sequence[str]) -> bool:
@@ -158,7 +163,7 @@ def _static(
 ) -> dict[str, list[str]]:
     """Return the nearest words of the word alone, by word vectors and by layer 0."""
     counts = Counter(token for sentence in corpus.sentences for token in sentence)
-    frequent = [word for word, count in counts.items() if count >= MIN_COUNT and word.lower() != config.word]
+    frequent = [word for word, count in counts.items() if count >= MIN_COUNT and word.lower() != config.word.lower()]
     found = {}
     if static is not None and config.word in static:
         found["word vectors"] = _nearest_words(
@@ -172,7 +177,7 @@ def _static(
 
 def _nearest_words(names: Sequence[str], rows: Array, vector: Array, word: str, k: int) -> list[str]:
     order = np.argsort(-(unit(rows) @ unit(vector)), kind="stable")
-    return [names[row] for row in order[: k + 1] if names[row] != word][:k]
+    return [names[row] for row in order[: k + 1] if names[row].lower() != word.lower()][:k]
 
 
 def uses(word: str, model: Embedder, layer: int, corpus: Corpus, wordnet: Path | None) -> Results | None:
@@ -238,7 +243,8 @@ def figure(results: Results) -> "Figure":
     if found is None:
         for colour, query in zip(COLOURS, results["queries"], strict=False):
             cosines = [hit["cosine"] for hit in query["hits"]]
-            axes.plot(range(1, len(cosines) + 1), cosines, marker="o", color=colour, label=query["query"][:40])
+            label = literal(query["query"].replace("**", "")[:40])
+            axes.plot(range(1, len(cosines) + 1), cosines, marker="o", color=colour, label=label)
         axes.set_xlabel("neighbour")
         axes.set_ylabel("cosine")
         axes.legend(fontsize="small")
@@ -251,9 +257,10 @@ def figure(results: Results) -> "Figure":
         points = [point for point in found["points"] if point[2] == sense]
         gloss = found["glosses"].get(sense, sense)
         kind = {"1": "noun", "2": "verb", "3": "adjective", "4": "adverb", "5": "adjective"}[sense.partition("%")[2][0]]
-        label = f"{kind}: {gloss[:60]}{'…' if len(gloss) > 60 else ''} ({len(points)})"
+        label = literal(f"{kind}: {gloss[:60]}{'…' if len(gloss) > 60 else ''} ({len(points)})")
         axes.scatter([x for x, _, _ in points], [y for _, y, _ in points], s=22, color=colour, label=label)
-    axes.set_title(f"uses of “{results['word']}”, layer {results['layer']}, first two principal components", loc="left")
+    word = literal(results["word"])
+    axes.set_title(f"uses of “{word}”, layer {results['layer']}, first two principal components", loc="left")
     axes.set_xticks([])
     axes.set_yticks([])
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(0.0, 0.0))
@@ -266,6 +273,8 @@ def claims(results: Results) -> list[Claim]:
     found = results["uses"]
     if found is None:
         return [Claim(text, UNTESTED, "the corpus has no senses of the word")]
+    if len(found["senses"]) == 1:
+        return [Claim(text, UNTESTED, "all uses of the word have the same sense")]
     best = max(found["nearest"][1:])
     evidence = (
         f"the nearest other use of “{results['word']}” has the same sense in {100 * best:.1f} % of the cases, the most "

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
-from elmo.analysis.claims import Claim, higher
+from elmo.analysis.claims import UNTESTED, Claim, higher
 from elmo.analysis.figures import new_figure, points
 from elmo.analysis.probe import LinearProbe
 from elmo.analysis.tables import markdown, mean_sd
@@ -126,7 +126,7 @@ def table(results: Results) -> str:
     for number, layer in enumerate(results["layers"]):
         paper = PAPER.get(f"layer {number}")
         rows.append([f"layer {number}", mean_sd(layer["dev"]), mean_sd(layer["test"]), f"{paper:.1f}" if paper else ""])
-    return markdown(["accuracy", "dev", "test", "paper (WSJ, the original size)"], rows)
+    return markdown(["accuracy", "dev", "test", "paper, WSJ"], rows)
 
 
 def figure(results: Results) -> "Figure":
@@ -145,16 +145,11 @@ def figure(results: Results) -> "Figure":
 
 def claims(results: Results) -> list[Claim]:
     """The first LSTM layer over the top layer."""
+    text = "For parts of speech, the first LSTM layer is better than the top layer"
     layers: Sequence[Results] = results["layers"]
-    names = ("layer 1", f"layer {len(layers) - 1}")
-    return [
-        higher(
-            "For parts of speech, the first LSTM layer is better than the top layer",
-            layers[1]["test"],
-            layers[-1]["test"],
-            names,
-        )
-    ]
+    if len(layers) < 3:
+        return [Claim(text, UNTESTED, "the model has one LSTM layer")]
+    return [higher(text, layers[1]["test"], layers[-1]["test"], ("layer 1", f"layer {len(layers) - 1}"))]
 
 
 ANALYSIS = Analysis(

@@ -2,7 +2,7 @@
 
 WORKSPACE.runs/TASK-HASH/seed-0 …    runs like those of `elmo train`; the hash is of the config and of the content of
                                      all files, not of their paths: a folder of runs can be moved. The checkpoints of
-                                     finished runs are removed.
+                                     finished runs are removed; their run.json says which machine trained them.
 
 A config that two analyses have in common is trained once. Finished runs are not trained again, interrupted ones are
 resumed, so a sweep that is started again continues where it was. On a GPU many runs are trained side by side, each in a
@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 
 from elmo.analysis.analysis import Results, StoppedError, Workspace
+from elmo.analysis.machine import machine
 from elmo.config import CheckedConfig, build, merged
 from elmo.embed.embedder import Embedder
 from elmo.files import locked
@@ -98,9 +100,10 @@ class Sweep:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self._data: dict[tuple[str, Path], Splits] = {}
+        self._data: dict[tuple[str, Path], Splits] = workspace.cache.setdefault("data", {})
+        self._requests: dict[tuple[str, str, str | None, str | None], Request]
+        self._requests = workspace.cache.setdefault("requests", {})
         self._embedders: dict[str, Embedder | None] = {}
-        self._requests: dict[tuple[str, str, str | None, str | None], Request] = {}
 
     def run(self, cells: Mapping[str, Cell]) -> Results:
         """Train every seed of every cell that has no scores yet; return the scores of all cells, by their keys."""
@@ -108,16 +111,18 @@ class Sweep:
         runs = {(seed, cell.folder): cell for cell in prepared.values() for seed in cell.requests}
         # The first seed of every cell comes before the second of any: a sweep that is cut short has something of each.
         order = sorted(runs, key=lambda run: run[0])
-        self._train([(runs[run], run[0]) for run in order if not _finished(runs[run], run[0])])
+        waiting = [(runs[run], run[0]) for run in order if not _finished(runs[run], run[0])]
+        if waiting:
+            self._train(waiting)
         return {key: _scores(cell) for key, cell in prepared.items()}
 
     def check(self, cells: Mapping[str, Cell]) -> None:
-        """Refuse cells whose recipe is wrong or whose files are missing, before anything is read."""
+        """Refuse cells whose recipe is wrong, or whose data, vectors or biLM are missing or damaged."""
         for cell in cells.values():
-            self.workspace.find(cell.setup.data)
-            self._config(cell)
+            self._prepare(cell)
 
     def _train(self, waiting: Sequence[tuple[_Prepared, int]]) -> None:
+        self.workspace.report("training runs", 0, len(waiting))
         self._compute_layers([cell for cell, _ in waiting])
         devices = {device_named(cell.config.train.device).type for cell, _ in waiting}
         jobs = self.workspace.jobs or (cores() if "cuda" in devices else 1)
@@ -190,12 +195,14 @@ class Sweep:
             self.workspace.report("training runs", number, len(waiting))
             folder, config = cell.folder / f"seed-{seed}", cell.requests[seed].config
             with locked(folder):
+                if "scores" in _record(folder):  # another process has trained it meanwhile
+                    continue
                 training = TaskTraining(
                     cell.task, config, cell.splits, folder, data=str(cell.data), resume=(folder / RECORD).exists()
                 )
                 if not training.train(self.workspace.stop):
                     raise StoppedError
-            _remove_checkpoints(folder)
+                _finish(folder)
         self.workspace.report("training runs", len(waiting), len(waiting))
 
     def _train_parallel(self, waiting: Sequence[tuple[_Prepared, int]], jobs: int) -> None:
@@ -203,27 +210,41 @@ class Sweep:
             Job(
                 f"{cell.folder.name}, seed {seed}",
                 cell.folder / f"seed-{seed}",
-                partial(train_seed, cell.name, asdict(cell.config), cell.data, seed),
+                partial(_train_job, cell.name, asdict(cell.config), cell.data, seed),
             )
             for cell, seed in waiting
         ]
+        left = {job.folder for job in todo}
 
         def progress() -> None:
-            done = [job.folder for job in todo if "scores" in _record(job.folder)]
-            for folder in done:
-                _remove_checkpoints(folder)
-            self.workspace.progress("training runs", len(done), len(todo))
+            for folder in [folder for folder in left if "scores" in _record(folder)]:
+                _finish(folder)
+                left.remove(folder)
+            self.workspace.progress("training runs", len(todo) - len(left), len(todo))
 
-        if not run_jobs(todo, jobs=jobs, stop=self.workspace.stop, progress=progress, keep_going=True):
-            raise StoppedError
+        try:
+            if not run_jobs(todo, jobs=jobs, stop=self.workspace.stop, progress=progress, keep_going=True):
+                raise StoppedError
+        finally:
+            progress()  # some may have finished while the others were stopped
 
 
 def _record(folder: Path) -> dict[str, Any]:
     return Run(folder).record if (folder / RECORD).exists() else {}
 
 
-def _remove_checkpoints(folder: Path) -> None:
-    """Make room: a finished run has its result in `model`, and is not resumed."""
+def _train_job(
+    name: str, values: dict[str, Any], data: Path, seed: int, folder: Path, resume: bool, stop: threading.Event
+) -> None:
+    """Train a run in a process of its own, unless another sweep has finished it since this one began."""
+    if "scores" not in _record(folder):
+        train_seed(name, values, data, seed, folder, resume, stop)
+
+
+def _finish(folder: Path) -> None:
+    """Record the machine, and make room: a finished run has its result in `model`, and is not resumed."""
+    if "machine" not in _record(folder):
+        Run(folder).add(machine=machine())
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 
@@ -242,6 +263,7 @@ def _scores(cell: _Prepared) -> Results:
     best = [log[run.record["best_epoch"] - 1] for run, log in zip(runs, logs, strict=True)]
     score, _ = dev_score(best[0])
     examples = fraction(cell.splits["train"], cell.config.train.train_fraction, cell.config.train.seed)
+    machines = [run.record["machine"] for run in runs if "machine" in run.record]
     return {
         "runs": cell.folder.name,
         "score": score,
@@ -257,4 +279,5 @@ def _scores(cell: _Prepared) -> Results:
         "epochs": [len(log) for log in logs],
         "seconds": sum(line["train_seconds"] + line["dev_seconds"] for log in logs for line in log),
         "memory": max((line["memory"] or 0 for log in logs for line in log), default=0),
+        "machines": [one for number, one in enumerate(machines) if one not in machines[:number]],
     }
