@@ -82,5 +82,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert_refused(elmo("evaluate", "ner", empty, *both), "empty.txt: contains no example; expected gold answers")
     assert_refused(elmo("evaluate", "ner", tmp_path / "none.txt", *both), "none.txt: cannot be read")
     assert_refused(elmo("evaluate", "ner", gold, "--predictions", tmp_path / "none.txt"), "none.txt: cannot be read")
-    assert_refused(elmo("evaluate", "ner", gold, *both, "--output", tmp_path / "out"), "with --predictions there")
+    for option, value in {"output": tmp_path / "o", "part": "dev", "precision": "int8", "word-cache": tmp_path}.items():
+        message = f"--{option} is for a model; with --predictions there is none"
+        assert_refused(elmo("evaluate", "ner", gold, *both, f"--{option}", value), message)
     assert_refused(elmo("evaluate", POS, gold, *both), "task pos: has no format for predictions")

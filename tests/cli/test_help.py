@@ -26,7 +26,7 @@ from elmo.tasks.ner.model import TASK
 from elmo.tasks.train import TaskTraining
 from elmo.weights import folder as model_folder
 from elmo.weights.folder import Pretrained
-from embedders import LINES, OPTIONS, WEIGHTS, elmo, embedder, environment
+from embedders import LINES, OPTIONS, WEIGHTS, assert_refused, elmo, embedder, environment
 from models import write_published
 from tasks.small_ner import recipe, splits, write_columns
 
@@ -176,6 +176,13 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (tmp_path / "out.npz").exists()
     assert elmo("convert", "~/weights.hdf5", "~/new").code == 0
     assert (tmp_path / "new").is_dir()
+
+
+def test_names_that_no_file_can_have(tmp_path: Path) -> None:
+    text, name = tmp_path / "in.txt", "n" * 300
+    text.write_text("one\n")
+    for arguments in (("predict", name, text), ("evaluate", name, tmp_path), ("package", name, tmp_path / "out")):
+        assert_refused(elmo(*arguments), "nnn", "File name too long)")
 
 
 def test_standard_output_that_is_full_or_closed() -> None:

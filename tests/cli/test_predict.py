@@ -77,6 +77,13 @@ def test_lines_stay_in_order_over_many_windows(
         assert answer.get("tokens", []) == line.split()
 
 
+def test_a_line_of_control_characters_is_blank(tagger: Path, tmp_path: Path) -> None:
+    text = "\0\nAnna left for Lima.\n\1 \0\x1b\n\x85\0\nBela saw Oslo.\n\x1f"
+    answers = objects(predict(tagger, write(tmp_path / "in.txt", text)).out)
+    assert [answer.get("tokens") for answer in answers] == [None, ANSWERED[3], None, None, ANSWERED[5], None]
+    assert [answer.get("blank") for answer in answers] == [True, None, True, True, None, True]
+
+
 @pytest.mark.parametrize("text", ["", "\n\n\n"])
 def test_a_file_without_items(text: str, tagger: Path, tmp_path: Path) -> None:
     wanted = [{"line": k + 1, "blank": True} for k in range(len(text))]
@@ -103,6 +110,11 @@ def test_compressed_json_lines_are_known_by_their_name(tagger: Path, tmp_path: P
     path = write(tmp_path / "in.jsonl.gz", gzip.compress(b'["Anna"]\n'))
     assert objects(predict(tagger, path).out)[0]["tokens"] == ["Anna"]
     assert objects(predict(tagger, path, "--text").out)[0]["tokens"] != ["Anna"]
+
+
+@pytest.mark.parametrize("name", ["in.json.txt", "of.jsonl.d", "jsonl", ".json"])
+def test_only_the_end_of_a_name_says_that_lines_are_json(name: str, tagger: Path, tmp_path: Path) -> None:
+    assert objects(predict(tagger, write(tmp_path / name, "Anna left .\n")).out)[0]["tokens"] == ["Anna", "left", "."]
 
 
 def test_a_dash_is_standard_output(tagger: Path, tmp_path: Path) -> None:
@@ -148,6 +160,15 @@ def test_an_item_that_cannot_be_read_names_its_line(text: str, message: str, tag
     path = write(tmp_path / "in.jsonl", text)
     with nothing_new_in(tmp_path):
         assert_refused(predict(tagger, path, "--output", tmp_path / "out.jsonl"), f"{path}: {message}")
+
+
+def test_half_of_a_surrogate_pair(tagger: Path, tmp_path: Path) -> None:
+    path = write(tmp_path / "in.jsonl", '["\\ud83d\\ude00"]\n["a", {"b": "\\ude00"}]\n')
+    with nothing_new_in(tmp_path):
+        ended = predict(tagger, path, "--output", tmp_path / "out.jsonl")
+        assert_refused(ended, f"{path}: line 2 has half a surrogate pair, \\ud800 to \\udfff; expected characters of")
+    write(path, '["\\ud83d\\ude00", "\\\\ude00"]')  # a pair; and a backslash with letters
+    assert objects(predict(tagger, path).out)[0]["tokens"] == ["\U0001f600", "\\ude00"]
 
 
 def test_a_line_that_is_not_utf8(tagger: Path, tmp_path: Path) -> None:

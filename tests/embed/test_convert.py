@@ -7,7 +7,8 @@ import pytest
 
 from elmo.embed.convert import Converted, convert, convert_tokens
 from elmo.embed.embedder import load
-from elmo.errors import ConfigError
+from elmo.errors import ConfigError, DataError
+from elmo.weights import bilm_tf
 from elmo.weights.info import model_info
 from embedders import OPTIONS, assert_same_bits, write_model
 from numpy_reference import published_shapes
@@ -30,6 +31,47 @@ def test_token_embeddings(tmp_path: Path) -> None:
     assert convert_tokens(model, tmp_path / "tokens.hdf5", words) == (len(WORDS), OPTIONS["lstm"]["projection_dim"])
     with pytest.raises(ConfigError, match=r"token embeddings are an \.hdf5 file; give a name that ends in \.hdf5$"):
         convert_tokens(model, tmp_path / "folder", words)
+
+
+def test_published_files_are_all_written_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, words, table = write_model(tmp_path / "model"), tmp_path / "words.txt", tmp_path / "tokens.hdf5"
+    words.write_text("\n".join(WORDS) + "\n")
+    convert_tokens(model, table, words)
+    convert(model, tmp_path / "weights.hdf5")
+    load(tmp_path / "weights.hdf5", token_embeddings=table, vocabulary=words).save(tmp_path / "of-words")
+    (tmp_path / "out").mkdir()
+
+    def interrupted(_: object) -> None:
+        assert (tmp_path / "out" / "weights.hdf5").is_file()  # the options are written last
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bilm_tf, "options_of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            convert(tmp_path / "of-words", tmp_path / "out" / "weights.hdf5")
+    assert not list((tmp_path / "out").iterdir())
+    convert(tmp_path / "of-words", tmp_path / "out" / "weights.hdf5")
+    found = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert found == ["options.json", "vocabulary.txt", "weights.hdf5"]
+    (tmp_path / "out" / "weights.hdf5").unlink()
+    (tmp_path / "out" / "options.json").unlink()
+    with pytest.raises(DataError, match=r"vocabulary\.txt: exists already"):
+        convert(tmp_path / "of-words", tmp_path / "out" / "weights.hdf5")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["vocabulary.txt"]  # the user's is kept
+
+
+def test_outputs_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_model(tmp_path / "model")
+    (tmp_path / "words.txt").write_text("\n".join(WORDS) + "\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert convert("~/model", "~/copy").files == (tmp_path / "copy",)
+    assert convert("~/model", "~/weights.hdf5").files == (tmp_path / "weights.hdf5", tmp_path / "options.json")
+    assert convert_tokens("~/model", "~/tokens.hdf5", "~/words.txt") == (4, 5)
+    assert (tmp_path / "copy").is_dir() and (tmp_path / "weights.hdf5").is_file()
+    assert (tmp_path / "tokens.hdf5").is_file()
+    assert not list((tmp_path / "elsewhere").iterdir())  # no folder of the name ~
 
 
 def test_the_facts_of_a_model(tmp_path: Path) -> None:

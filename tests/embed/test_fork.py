@@ -41,3 +41,32 @@ def test_forked_processes_embed(tmp_path: Path) -> None:
         arguments, env=environment(OMP_NUM_THREADS="2"), capture_output=True, timeout=100, check=False, text=True
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+# A thread that is in the middle of a change of the word cache is not there in the other process.
+FORKED_MIDWAY = """
+import os, signal, sys
+import elmo
+
+model = elmo.load(sys.argv[1], device="cpu")
+sentence = [["The", "cat", "sat"]]
+(expected,) = model.embed(sentence)
+with model.cache._lock:
+    model.cache._rows["cat"] = 0  # half a change: this is the row of another word
+    model.cache._rows["The"] = model.cache._rows["sat"] = 1
+    if (child := os.fork()) == 0:
+        signal.alarm(60)  # it would wait forever
+        (found,) = model.embed(sentence)
+        os._exit(0 if abs(found - expected).max() < 1e-6 else 1)
+    _, status = os.waitpid(child, 0)
+sys.exit(status != 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_process_forked_in_the_middle_of_a_change_of_the_cache(tmp_path: Path) -> None:
+    arguments = [sys.executable, "-c", FORKED_MIDWAY, str(write_model(tmp_path / "model"))]
+    done = subprocess.run(
+        arguments, env=environment(OMP_NUM_THREADS="1"), capture_output=True, timeout=100, check=False, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -118,6 +118,8 @@ def test_layers_are_those_of_the_statistics(folder: Path) -> None:
         ("a\nb\nc\n", {"components": 3}, "components is 3; expected at least 0, and less than the 10 dimensions and"),
         ("a\nb\n", {"components": 1, "layers": "all"}, "layers is 'all'; a sentence has one vector: expected a layer"),
         ("a\nb\n", {"components": 1, "a": 0.0}, "a is 0; expected more than 0"),
+        ("a\nb\n", {"components": 1, "a": float("nan")}, "a is nan; expected more than 0, and a finite number"),
+        ("a\nb\n", {"components": 1, "a": float("inf")}, "a is inf; expected more than 0, and a finite number"),
     ],
 )
 def test_what_cannot_be_is_refused(text: str, settings: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -97,6 +97,15 @@ def test_other_token_encoders(kind: str, format: str, tmp_path: Path) -> None:
     assert_gives_our_layers(model, files, run_onnx if format == "onnx" else run_torch, SENTENCES)
 
 
+def test_a_folder_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnx", reason="needs onnx: pip install 'elmo-torch[onnx]'")
+    _, weights = write_published(tmp_path / "files", *published("as published"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for file in export(weights, "~/exported"):
+        assert file.parent == tmp_path / "exported"
+        assert file.is_file()
+
+
 def test_onnx_refuses_more_than_a_file_can_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnx", reason="needs onnx: pip install 'elmo-torch[onnx]'")
     _, weights = write_published(tmp_path, *published("as published"))

@@ -94,6 +94,10 @@ def test_a_column_of_a_table(folder: Path) -> None:
     assert columns.get_feature_names_out()[0] == "elmo__elmovectorizer0"
     with pytest.raises(DataError, match=r"found a DataFrame; choose one of its columns, e\.g\. table\['text'\]"):
         ElmoVectorizer(folder).fit_transform(table[["text"]])
+    array = table.to_numpy()
+    assert_close(ColumnTransformer([("elmo", ElmoVectorizer(folder), 0)]).fit_transform(array), averages(TEXTS))
+    with pytest.raises(DataError, match=r"X is a column of texts, \(4, 1\); expected the texts themselves, \(4,\)"):
+        ColumnTransformer([("elmo", ElmoVectorizer(folder), [0])]).fit_transform(array)
     with pytest.raises(DataError, match="sentence 1 is"):
         ElmoVectorizer(folder).transform(pandas.Series(["a", None]))
 

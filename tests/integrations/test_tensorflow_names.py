@@ -121,5 +121,11 @@ def test_what_the_hub_module_cannot_take() -> None:
         module(["a"], signature="tokens")
     with pytest.raises(DataError, match="there are 1 sentences, but sequence_len has 2 lengths"):
         module({"tokens": [["a"]], "sequence_len": [1, 1]}, signature="tokens")
+    bytes_of_tensorflow = {"tokens": np.array([["a", "b"]]).astype(bytes), "sequence_len": [2]}
+    with pytest.raises(DataError, match=r"token 0 of sentence 0 is .*; expected a string\. Decode it first"):
+        module(bytes_of_tensorflow, signature="tokens")
+    for n in (-1, 3):
+        with pytest.raises(DataError, match=f"sentence 0 has 2 tokens, but sequence_len says {n}"):
+            module({"tokens": [["a", "b"]], "sequence_len": np.array([n])}, signature="tokens")
     with pytest.raises(ConfigError, match=r"weights are \[1.0\]; expected 3, one per layer"):
         HubModule(embedder(), weights=[1.0])

@@ -262,6 +262,9 @@ def test_what_else_it_returns() -> None:
     assert found["length"] == len(found["input_ids"]) == 9
     assert len(tokenizer(TEXTS[0], truncation=True, max_length=5)["input_ids"]) == 5
     assert tokenizer.decode(tokenizer(TEXTS[0], truncation=True, max_length=5)["input_ids"]) == "<S> The cat sat </S>"
+    for shortest in (1, 2):  # less than the boundaries is not possible
+        short = tokenizer(TEXTS[0], truncation=True, max_length=shortest)["input_ids"]
+        assert tokenizer.decode(short) == "<S> </S>"
     assert len(tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]) == 7
     padded = tokenizer(TEXTS, padding="max_length", max_length=12, return_tensors="np")
     assert padded["input_ids"].shape == (3, 12, C)

@@ -3,19 +3,25 @@
 import asyncio
 import base64
 import json
+import re
 import threading
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic_core import to_json
 
 from elmo.embed.embedder import Embedder
 from elmo.embed.pooling import pooling
 from elmo.serve.app import create_app
+from elmo.serve.errors import json_of
 from elmo.serve.limits import Limits
+from elmo.tasks.srl.data import parse as parse_roles
+from elmo.tasks.task import TASKS, task_named
 from embedders import assert_close, assert_same_bits, embedder
 from serve.small_tasks import untrained
 from serving import client, language_model
@@ -73,6 +79,36 @@ def test_embed_gives_the_bits_of_the_library(app: Any, model: Embedder, layers: 
                 values = np.frombuffer(base64.b64decode(values), dtype="<f4")
             found.append(np.array(values, dtype=np.float32).reshape(one["shape"]))
         assert_same_bits(found, wanted)
+
+
+def test_large_answers_are_written_in_pieces_on_another_thread(
+    app: Any, model: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    threads: list[bool] = []
+
+    def watched(content: Any) -> bytes:
+        sizes.append(np.size(content))
+        return to_json(content)
+
+    def counted(content: Any) -> bytes:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return json_of(content)
+
+    monkeypatch.setattr("elmo.serve.errors.to_json", watched)
+    monkeypatch.setattr("elmo.serve.service.json_of", counted)
+    monkeypatch.setattr("elmo.serve.errors.AT_ONCE", 40)
+    monkeypatch.setattr("elmo.serve.service.AT_ONCE", 40)
+    for sentences, at_once in (([["a"]], True), ([["a", "cat"], [], ["the"]], False)):  # 3 · 10 and 3 · 30 numbers
+        answer = ask(app, "/embed", {"sentences": sentences})
+        for one, array in zip(answer["sentences"], model.embed(sentences), strict=True):
+            assert one["vectors"] == array.tolist()
+        assert threads == [at_once]
+        assert max(sizes) <= 40
+        threads.clear()
+    found = ask(app, "/v1/embeddings", {"model": "small", "input": ["a", "the cat"] * 3})["data"]
+    assert [one["embedding"] for one in found] == model.encode(["a", "the cat"] * 3, normalize=True).tolist()
+    assert threads == [False]
 
 
 def test_scores_and_substitutes_are_those_of_the_library(app: Any, model: Embedder) -> None:
@@ -189,7 +225,9 @@ def test_a_server_without_tasks_has_no_predictions(app: Any) -> None:
         ("/embed", {"sentences": ["a"], "model": "/etc/passwd"}, "model: extra inputs are not permitted"),
         ("/substitutes", {"sentence": "a b", "index": 2}, "index is 2; the sentence has 2 tokens, counted from 0"),
         ("/uses", {"sentence": "a", "index": 0, "weights": [1.0]}, "weights: 1 number; expected one per layer, 3"),
-        ("/v1/embeddings", {"model": "small", "input": [[1, 2]]}, "input.str: input should be a valid string"),
+        ("/v1/embeddings", {"model": "small", "input": [[1, 2]]}, "input: value error, tokens are not accepted"),
+        ("/v1/embeddings", {"model": "small", "input": [1, 2]}, "are those of another model; send texts"),
+        ("/v1/embeddings", {"model": "small", "input": 1}, "input.str: input should be a valid string"),
         ("/v1/embeddings", {"model": "small", "input": "a", "dimensions": 5}, "dimensions is 5; this model has 10"),
     ],
 )  # fmt: skip
@@ -242,6 +280,18 @@ def test_too_many_tokens_are_refused(model: Embedder) -> None:
     assert ask(app, "/embed", {"sentences": ["a b", "c d e"]})
     message = refusal(app, "/score", {"sentences": ["a b", "c d e f"]}, 422)
     assert message == "the request has 6 tokens; expected at most 5. Send less text"
+    message = refusal(app, "/score", {"sentences": ["a " * 100_001]}, 422)  # more than the library's own limit
+    assert message == "the request has 100,001 tokens; expected at most 5. Send less text"
+
+
+def test_a_sentence_counts_once_more_for_each_predicate_that_is_asked_for(model: Embedder) -> None:
+    tagger = untrained()
+    tagger.task = replace(tagger.task, parse=parse_roles)
+    app = create_app(model, {"names": tagger}, limits=Limits(tokens=20))
+    items = [{"tokens": ["a"] * 4, "predicates": [0, 1, 2, 3]}]
+    assert ask(app, "/predict/names", {"items": items})
+    message = refusal(app, "/predict/names", {"items": [*items, ["a"]]}, 422)
+    assert message == "the request has 21 tokens; expected at most 20. Send less text"
 
 
 def test_a_full_queue_and_a_late_answer(model: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,6 +409,24 @@ def test_the_page_and_its_files_and_no_others(app: Any) -> None:
         assert asyncio.run(read(f"/page/{name}")).status_code == 200
     for path in ("/page/%2e%2e/app.py", "/page//etc/passwd", "/docs", "/redoc"):
         assert asyncio.run(read(path)).status_code == 404
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_page_asks_for_what_a_task_reads_and_its_example_is_an_item(name: str) -> None:
+    script = (Path(create_app.__code__.co_filename).parent / "page" / "tasks.js").read_text(encoding="utf-8")
+    constants = {key: json.loads(value) for key, value in re.findall(r'^const (\w+) = (".*");$', script, re.MULTILINE)}
+    forms = re.search(r"^const FORMS = \{\n(.*?)^\};", script, re.MULTILINE | re.DOTALL)
+    assert forms is not None
+    _, *parts = re.split(r"^  (\w+): ", forms[1], flags=re.MULTILINE)
+    form = dict(zip(parts[::2], parts[1::2], strict=True)).get(name)
+    items: list[Any] = constants["SENTENCES"].splitlines()  # without a form of its own, a task reads lines
+    if form is not None:
+        fields = re.findall(r'\["(\w+)", "[^"]+", "\w+", ("[^"]+"|\w+)\]', form)
+        items = [{key: json.loads(value) if value[0] == '"' else constants[value] for key, value in fields}]
+        assert len(items[0]) == form.count("[") - 1
+    for item in items:
+        assert task_named(name).parse(item).n_tokens > 0
+    assert re.search(rf"\b{name}: \w+", script[script.index("const DRAW") :])  # not the JSON of an unknown task
 
 
 def test_the_description_is_json(app: Any) -> None:

@@ -15,7 +15,9 @@ def test_sentences_and_the_numbers_of_their_first_lines(tmp_path: Path) -> None:
 def test_columns_are_divided_by_tabs_or_else_by_blanks() -> None:
     assert columns_of("a b\tB-X") == ["a b", "B-X"]
     assert columns_of(" a   b B-X ") == ["a", "b", "B-X"]
-    assert columns_of("10\u00a0000 O") == ["10\u00a0000", "O"]  # a no-break space is part of a token
+    for space in "\u00a0\u3000":  # spaces that are no ASCII are part of a token, and may be all of it
+        assert columns_of(f"10{space}000 O") == [f"10{space}000", "O"]
+        assert columns_of(f"{space} O") == columns_of(f" {space} \tO ") == [space, "O"]
 
 
 def test_bio_tags() -> None:

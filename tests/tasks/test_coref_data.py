@@ -52,6 +52,12 @@ def test_marks(coreference: list[str], expected: list[list[tuple[int, int]]], tm
     assert clusters_of(tmp_path / "x.conll", *coreference) == expected
 
 
+def test_a_word_may_be_a_no_break_space(tmp_path: Path) -> None:
+    (tmp_path / "x.conll").write_text(lines("-", "(0)", "-").replace("w1", "\u00a0"), encoding="utf-8")
+    (one,) = conll.read_file(tmp_path / "x.conll")
+    assert (one.texts, one.gold) == ((("w0", "\u00a0", "w2"),), ((Span(1, 2),),))
+
+
 def test_columns_with_spaces_as_in_ontonotes(tmp_path: Path) -> None:
     """Predicate columns between the named entities and coreference; comments and blank lines are no sentences."""
     (tmp_path / "x.v4_gold_conll").write_text(

@@ -171,6 +171,19 @@ def test_a_task_without_elmo(site: Path) -> None:
     assert load_task("plain/elmo_plain").predict(["Anna ."])[0]["tokens"] == ["Anna", "."]
 
 
+def test_a_norwegian_model_below_the_home_folder(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML: pip install pyyaml")
+    trained("inputs.elmo.placement=none")
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    written = write_distribution("~/run/model", "~/norsk", language="no", data="~/data")
+    assert written.folder == Path.cwd() / "norsk"
+    _, head, _ = (written.folder / "elmo_norsk" / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    assert yaml.safe_load(head) == {"language": "no", "library_name": "elmo-torch", "tags": ["elmo", "ner"]}
+    install_distribution(written.folder, site)
+    (listed,) = (one for one in installed.listing(TASKS) if one.name == "norsk")
+    assert listed.languages == "no"
+
+
 def test_what_cannot_be_packaged_leaves_nothing(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = trained()
     expected = "cannot be the name of a model; expected letters, digits, - and _, such as my-tagger"

@@ -1,6 +1,7 @@
 """The layers of a corpus: computed once, stored, looked up by any number of runs."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,21 @@ def test_layers_are_computed_once_and_stored(tmp_path: Path, monkeypatch: pytest
     for row, sentence in enumerate(chosen):
         error = np.abs(ours.activations[:, row, : len(sentence)].numpy() - fresh(sentence)).max()
         assert error < 2e-3
+
+
+def test_layers_that_are_kept_on_a_device_are_the_same() -> None:
+    """Looked up by rows, the last of which is zero; and each layer is in one piece, as the mixes read it."""
+    layers = FrozenLayers(embedder(), SENTENCES)
+    expected = layers.layers(SENTENCES)
+    assert layers._stored is not None
+    on_device = frozen._with_zeros(layers._stored.stored, torch.device("cpu"))
+    layers._stored = replace(layers._stored, on_device=on_device)
+    found = layers.layers(SENTENCES)
+    assert torch.equal(found.activations, expected.activations)
+    assert torch.equal(found.mask, expected.mask)
+    for one in (expected.activations, found.activations):
+        assert one.is_contiguous() and one.dtype == torch.float32
+        assert not one.permute(1, 2, 0, 3)[~found.mask].any()
 
 
 def test_progress_is_reported_in_tokens(tmp_path: Path) -> None:

@@ -98,6 +98,24 @@ def test_each_place_has_a_mix_of_its_own() -> None:
     assert shown["input"]["weights"] == pytest.approx([0.0900, 0.2447, 0.6652], abs=1e-4)
 
 
+def test_a_penalty_of_zero_is_not_computed() -> None:
+    made = inputs("both", mix_l2=0.0)
+    assert made.penalty().item() == 0.0
+    assert not made.penalty().requires_grad
+
+
+@pytest.mark.parametrize("placement", ["none", "input"])
+def test_vectors_are_zero_where_there_is_no_token(placement: str) -> None:
+    elmo_config = ElmoConfig(placement=placement, dropout=0.0)  # type: ignore[arg-type]
+    config = InputsConfig(elmo_config, vectors="glove.txt", characters=CharactersConfig(dim=4, filters=5))
+    made = Inputs(config, WORDS, MATRIX, FrozenLayers(embedder()))
+    assert made.characters is not None
+    torch.nn.init.ones_(made.characters.convolution.bias)  # type: ignore[arg-type]
+    read = made(SENTENCES)
+    assert not read.vectors[~read.mask].any()
+    assert read.vectors[read.mask].any(dim=1).all()
+
+
 def test_without_elmo_there_is_no_penalty() -> None:
     made = inputs("none")
     assert made.penalty().item() == 0.0

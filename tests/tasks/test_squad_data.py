@@ -272,6 +272,7 @@ def test_several_questions_are_parsed_and_shown() -> None:
     asked = data.parse({"context": "Rain fell.", "questions": ["What fell?", "When?"]})
     assert asked.texts == (("What", "fell", "?"), ("When", "?"), ("Rain", "fell", "."))
     assert asked.n_questions == 2
+    assert asked.n_tokens == (3 + 3) + (2 + 3)  # the paragraph is read for each question
     assert data.to_json(asked, (Answer("Rain", 0, 4, 0.5), Answer("fell", 5, 9, 0.25))) == {
         "answers": [
             {"question": "What fell?", "answer": "Rain", "start": 0, "end": 4, "score": 0.5},

@@ -197,6 +197,12 @@ def test_items_to_predict_from() -> None:
     assert data.parse({**given, "predicates": None}).predicates is None
 
 
+def test_a_sentence_is_read_once_to_find_predicates_and_once_for_each_that_is_given() -> None:
+    tokens = ["She", "left", "and", "sang"]
+    assert data.parse(tokens).n_tokens == 4
+    assert data.parse({"tokens": tokens, "predicates": [3, 1]}).n_tokens == 4 + 4 + 4
+
+
 @pytest.mark.parametrize(
     ("item", "message"),
     [

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.tasks import folder
+from elmo.tasks import train as train_module
 from elmo.tasks.learner import Learner
 from elmo.tasks.ner.model import TASK
 from elmo.tasks.train import TaskTraining
@@ -136,6 +137,13 @@ def test_a_longer_run_that_is_interrupted_has_no_result(files: Path, tmp_path: P
     train(files, tmp_path / "run", "train.epochs=3", resume=True)
     train(files, tmp_path / "whole", "train.epochs=3")
     assert Run.open(tmp_path / "run").record["scores"] == Run.open(tmp_path / "whole").record["scores"]
+
+
+def test_a_batch_has_the_random_numbers_of_pytorch_s_own_seed() -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(5)
+    train_module._seed(7, torch.device("cpu"))
+    assert torch.equal(torch.rand(5), expected)
 
 
 def test_two_seeds_differ_and_one_does_not(files: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The command line, `elmo`: one file per command. Heavy imports are inside the functions, so that `--help` is fast."""
 
 import errno
+import io
 import os
 import sys
 from contextlib import suppress
@@ -30,6 +31,9 @@ from elmo.cli.serve import serve
 from elmo.cli.sif import sif
 from elmo.cli.train import train
 from elmo.errors import ElmoError
+
+# Errors of the system that say what is wrong with the name of a file, or with its folder.
+UNUSABLE = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
 
 app = typer.Typer(
     help="ELMo: deep contextualized word representations.",
@@ -62,6 +66,7 @@ def _root(
 
 def main() -> None:
     """Run the command; a user's mistake is one line and exit code 2."""
+    _prepare_streams()
     code = _run([_with_home(argument) for argument in sys.argv[1:]])
     if os.environ.get("WORLD_SIZE", "1") != "1":
         # One of several processes, when all work is done: about one in a hundred aborts while PyTorch ends its threads
@@ -89,12 +94,32 @@ def _run(arguments: list[str]) -> int:
         _discard_output()
         return 1
     except OSError as error:
-        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        if error.filename is not None and error.errno in UNUSABLE:
+            print(f"elmo: {error.filename}: cannot be used ({error.strerror})", file=sys.stderr)
+            return 2
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF):
             raise
         print(f"elmo: standard output: cannot be written ({error.strerror})", file=sys.stderr)
         _discard_output()
         return 2
     return 0
+
+
+def _prepare_streams() -> None:
+    """Open the standard streams that the caller has closed (`<&-`, `>&-`), for which Python has None.
+
+    Input and output are opened the wrong way round: to read or write them is then an error of the system, as in other
+    programs, and no other file gets their numbers, 0 and 1. What is printed may have characters that the encoding of
+    the locale lacks: they are escaped, as Python does on standard error.
+    """
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_WRONLY))
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _discard_output() -> None:

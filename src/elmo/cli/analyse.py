@@ -19,7 +19,7 @@ JobsOption = Annotated[
 ]
 MinutesOption = Annotated[
     float | None,
-    typer.Option(metavar="M", help="Stop after this many minutes; the same command continues.", min=0),
+    typer.Option(metavar="M", help="Stop after this many minutes. The same command continues.", min=0),
 ]
 
 
@@ -37,7 +37,7 @@ def analyse(
     set: SetOption = None,
     runs: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Training runs that analyses share.  [default: runs in OUT]"),
+        typer.Option(metavar="FOLDER", help="Folder of training runs, shared by analyses.  [default: OUT/runs]"),
     ] = None,
     jobs: JobsOption = None,
     minutes: MinutesOption = None,
@@ -45,9 +45,9 @@ def analyse(
 ) -> None:
     """Run one of the paper's analyses.
 
-    The default config is the paper's protocol, with the packaged model: --set model=MODEL takes another one. The table,
-    with the paper's figures beside ours, is also printed. After Ctrl-C, or --minutes, run the same command again:
-    training runs, and other things that take long, are not computed again.
+    The default recipe is the paper's protocol with the English model of this package; --set model=MODEL chooses another
+    model. The table, with the paper's figures next to ours, is also printed. After Ctrl-C, or --minutes, run the same
+    command again: training runs, and other things that take long, are not computed again.
 
     \b
     Examples:

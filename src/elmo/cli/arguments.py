@@ -7,8 +7,8 @@ import typer
 
 # What a model can be, in a help screen.
 MODEL = (
-    "A model folder, a zip or tar of one, an .hdf5 file or a TensorFlow checkpoint with its options.json beside it, "
-    "hf:OWNER/NAME on the Hugging Face Hub, or the name of an installed or published model."
+    "A model folder, a zip or tar of one, an .hdf5 file or a TensorFlow checkpoint with options.json in the same "
+    "folder, hf:OWNER/NAME on the Hugging Face Hub, or the name of an installed or published model."
 )
 
 ModelArgument = Annotated[str, typer.Argument(help=MODEL)]
@@ -21,15 +21,19 @@ OutputOption = Annotated[
     typer.Option("--output", "-o", metavar="FILE", help="Write to this file. By default, or with -, standard output."),
 ]
 TokenizedOption = Annotated[
-    bool, typer.Option("--tokenized/--raw", help="Tokens with spaces between them, or raw text.")
+    bool, typer.Option("--tokenized/--raw", help="The input is tokens with spaces between them, or raw text.")
 ]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
+DeviceOption = Annotated[
+    str, typer.Option(help="cpu, cuda, cuda:1, …; auto is the first GPU if there is one, else the CPU.")
+]
 PrecisionOption = Annotated[
-    str, typer.Option(help="float32; bfloat16, or on a CPU int8, are faster and less exact.")
+    str, typer.Option(help="float32, bfloat16, or int8 (only on a CPU). The last two are faster and less exact.")
 ]
 BatchTokensOption = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Tokens per batch.  [default: 2048 on a CPU, 65536 on a GPU]", min=1),
+    typer.Option(
+        metavar="N", help="Largest number of tokens in a batch.  [default: 2048 on a CPU, 65536 on a GPU]", min=1
+    ),
 ]
 MaxTokensOption = Annotated[
     int, typer.Option("--max-sentence-tokens", metavar="N", help="Refuse a line with more tokens.", min=1)
@@ -37,7 +41,9 @@ MaxTokensOption = Annotated[
 WordCacheOption = Annotated[
     Path | None,
     typer.Option(
-        "--word-cache", metavar="FOLDER", help="Keep word vectors there for later commands; it may be deleted any time."
+        "--word-cache",
+        metavar="FOLDER",
+        help="Keep word vectors in this folder for later commands. You may delete it at any time.",
     ),
 ]
 ThreadsOption = Annotated[

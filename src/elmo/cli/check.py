@@ -16,7 +16,8 @@ def check(
 ) -> None:
     """Check recipes without running them.
 
-    Every field is checked, and the files that a recipe names: word vectors and models. Nothing is downloaded.
+    Every field is checked, and for a task the files that its recipe names: word vectors and the biLM. Nothing is
+    downloaded.
 
     \b
     Examples:

@@ -20,8 +20,12 @@ def convert(
         Path | None,
         typer.Option(metavar="FILE", help="Write only the token embeddings of the words in this file."),
     ] = None,
-    float16: Annotated[bool, typer.Option("--float16", help="Store the weights of a folder in half the size.")] = False,
-    int8: Annotated[bool, typer.Option("--int8", help="Store them in a quarter of the size.")] = False,
+    float16: Annotated[
+        bool, typer.Option("--float16", help="Store the weights as float16: half the size. Only for a folder.")
+    ] = False,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Store the weights as int8: a quarter of the size. Only for a folder.")
+    ] = False,
     threads: ThreadsOption = None,
 ) -> None:
     """Convert a model to another format.
@@ -31,8 +35,8 @@ def convert(
     and the statistics of `elmo sif`, so they are left out.
 
     A folder may store the weights rounded; computations stay in float32. --float16 keeps about three decimal digits.
-    --int8 keeps 255 levels for each output of a matrix, and writes files of at most 48 MB with an index of them;
-    vectors stay float32.
+    --int8 keeps 255 levels for each output of a matrix, and writes files of at most 48 MB with an index of them; biases
+    and the table of characters stay float32.
 
     \b
     Examples:

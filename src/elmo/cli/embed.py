@@ -36,14 +36,15 @@ def embed(
         str | None,
         typer.Option(
             metavar="LAYERS",
-            help="all, top, average, or the number of a layer; sif and heads have their own.  [default: all]",
+            help="all, top, average, or the number of a layer. Not with --pool sif or a sentence head, which have "
+            "their own.  [default: all]",
         ),
     ] = None,
     pool: Annotated[
         str | None,
         typer.Option(
-            help="One vector per sentence instead of one per token: mean, max, first-last, sif, or a sentence head, by "
-            "its installed name or the folder of a trained task `sentences`."
+            help="One vector per sentence instead of one per token: mean, max, first-last, sif, or a sentence head "
+            "(its installed name, or the folder of a trained task `sentences`)."
         ),
     ] = None,
     format: Annotated[
@@ -54,8 +55,8 @@ def embed(
     state: Annotated[
         str,
         typer.Option(
-            help="LSTM state at the start of each sentence: fresh (zeros), warm (a stored state), or carried over from "
-            "the sentences before, as in bilm-tf and AllenNLP."
+            help="LSTM state at the start of each sentence: fresh (zeros), warm (a stored state), or carried (from the "
+            "sentences before, as in bilm-tf and AllenNLP)."
         ),
     ] = "fresh",
     batch_tokens: BatchTokensOption = None,
@@ -72,13 +73,15 @@ def embed(
     engine: Annotated[
         Engine,
         typer.Option(
-            help="Where to compute: local (this process), or ray (a Ray cluster, else all CPUs of this machine; OUTPUT "
-            "becomes a folder of Parquet files)."
+            help="local (this process), or ray (processes on a Ray cluster or, if there is none, on this machine; "
+            "OUTPUT becomes a folder of Parquet files)."
         ),
     ] = "local",
     workers: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Worker processes; only with --engine ray.  [default: one per CPU]", min=1),
+        typer.Option(
+            metavar="N", help="Number of worker processes; only with --engine ray.  [default: one per CPU]", min=1
+        ),
     ] = None,
     field: Annotated[
         str | None,
@@ -88,8 +91,9 @@ def embed(
     """Embed a text file, one sentence per line.
 
     A blank line is an empty sentence. The HDF5 file has the layout of AllenNLP's `elmo` command: an array (layers,
-    tokens, dim) per line, named "0", "1", …, and `sentence_to_index`. Use --resume to continue an interrupted run; the
-    result is the same file.
+    tokens, dim) per line, named "0", "1", …, and `sentence_to_index`. An .npz file has the same names, a Parquet file
+    one row per line. An existing OUTPUT is refused. Use --resume to continue an interrupted run; the result is the same
+    file.
 
     \b
     Examples:

@@ -15,7 +15,11 @@ TrainedArgument = Annotated[
 TaskOption = Annotated[str | None, typer.Option("--task", help="The folder of your own task.")]
 
 
+OF_A_MODEL = ("output", "part", "device", "precision", "word_cache")  # options that have no meaning with --predictions
+
+
 def evaluate(
+    context: typer.Context,
     model: Annotated[
         str, typer.Argument(help="The folder of a trained task, RUN/model, or its name; with --predictions, a task.")
     ],
@@ -39,8 +43,9 @@ def evaluate(
 ) -> None:
     """Score a trained task, or any system's predictions.
 
-    A trained task is scored on a part of a data set. With --predictions, a file of predictions is scored against a
-    file of gold answers, and no model is needed. Both have the public format of the task, see docs/tasks.md.
+    A trained task is scored on a part of a dataset. With --predictions, a file of predictions is scored against a file
+    of gold answers (the correct ones), and no model is needed. Both have the public format of the task, see
+    docs/tasks.md.
 
     \b
     Examples:
@@ -53,8 +58,9 @@ def evaluate(
 
     use_threads(threads)
     if predictions is not None:
-        if output is not None:
-            raise ConfigError("--output writes the predictions of a model; with --predictions there is none")
+        for name in OF_A_MODEL:
+            if (given := context.get_parameter_source(name)) is not None and given.name == "COMMANDLINE":
+                raise ConfigError(f"--{name.replace('_', '-')} is for a model; with --predictions there is none")
         scores = from_paths.evaluate_predictions(task or model, data, predictions)
     else:
         scores = from_paths.evaluate(

@@ -16,27 +16,28 @@ def package(
     name: Annotated[
         str | None, typer.Option(help="The name of the model once it is installed.  [default: that of OUT]")
     ] = None,
-    title: Annotated[str | None, typer.Option(help="The title of its card.")] = None,
-    license: Annotated[str | None, typer.Option(help="Its licence, as SPDX writes it, such as CC-BY-4.0.")] = None,
-    language: Annotated[str | None, typer.Option(help="The language that it reads, such as en.")] = None,
+    title: Annotated[str | None, typer.Option(help="The title of its model card.")] = None,
+    license: Annotated[str | None, typer.Option(help="Its licence as an SPDX identifier, such as CC-BY-4.0.")] = None,
+    language: Annotated[str | None, typer.Option(help="The language of its texts, such as en.")] = None,
     notes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Markdown to put into its card, such as the source of the data.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Markdown text to add to its card, such as where the data are from."),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Score the rounded weights on this data, for the card."),
+        typer.Option(metavar="FOLDER", help="Score the weights on this data after they are rounded, for the card."),
     ] = None,
     max_words: Annotated[
-        int | None, typer.Option(metavar="N", help="Keep the vectors of the first N words only.", min=0)
+        int | None, typer.Option(metavar="N", help="Keep only the word vectors of the first N words.", min=0)
     ] = None,
     task: TaskOption = None,
     device: DeviceOption = "auto",
 ) -> None:
-    """Write a trained task as a distribution that pip installs.
+    """Write a trained task as a package for pip.
 
-    The folder has a pyproject.toml, a card with the scores, and the model with its weights in float16. A biLM that is
-    installed is not copied: the distribution depends on that of the biLM. After `pip install ./OUT`, the trained task
-    is known by its name: elmo predict NAME FILE.
+    The folder has a pyproject.toml, a model card with the scores, and the model with its weights in float16. A biLM
+    that is installed is not copied: the package requires the one that contains the biLM. After `pip install ./OUT`, the
+    trained task is known by its name: elmo predict NAME FILE.
 
     \b
     Examples:

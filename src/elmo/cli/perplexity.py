@@ -17,7 +17,11 @@ def perplexity(
     tokenizer: TokenizerOption = None,
     tokens: Annotated[int | None, typer.Option(help="Score only about this many tokens.", min=1)] = None,
     state: Annotated[
-        str, typer.Option(help="LSTM state: carried from sentence to sentence, as in training, or fresh in each.")
+        str,
+        typer.Option(
+            help="LSTM state at the start of each sentence: carried (from the sentence before, as in training) or "
+            "fresh (zeros)."
+        ),
     ] = "carried",
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,

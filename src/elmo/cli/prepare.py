@@ -17,14 +17,14 @@ def prepare(
         list[str],
         typer.Argument(
             metavar="TEXTS... OUTPUT",
-            help="Text files, or folders of them; - is standard input. At the end the corpus folder to write.",
+            help="Text files, or folders of them; - is standard input. The last one is the corpus folder to write.",
         ),
     ],
     tokenizer: Annotated[
         str, typer.Option(help="moses, whitespace, or your own function as PATH:FUNC.")
     ] = "moses",
     lines: Annotated[
-        bool, typer.Option("--lines/--split", help="Each line is one sentence, or lines are split into sentences.")
+        bool, typer.Option("--lines/--split", help="Each line is one sentence; or split lines into sentences.")
     ] = False,
     heldout: Annotated[
         str, typer.Option(help="Held-out sentences: a percentage, a fraction in [0, 1), or a text file.")
@@ -34,18 +34,24 @@ def prepare(
     ] = None,
     min_count: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Smallest count of a word in the vocabulary.  [default: 2]", min=1),
+        typer.Option(
+            metavar="N",
+            help="Words that occur less often are not in the vocabulary. Not with --vocab-size.  [default: 2]",
+            min=1,
+        ),
     ] = None,
     vocabulary: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Use this vocabulary: one word per line, most frequent first."),
+        typer.Option(
+            metavar="FILE", help="Use this vocabulary: <S>, </S>, <UNK>, then one word per line, most frequent first."
+        ),
     ] = None,
     shards: Annotated[
         int | None,
         typer.Option(metavar="N", help="Number of training files.  [default: one per 10 million tokens]", min=1),
     ] = None,
     keep_duplicates: Annotated[
-        bool, typer.Option("--keep-duplicates/--dedup", help="Keep duplicate sentences, or one of each.")
+        bool, typer.Option("--keep-duplicates/--dedup", help="Keep duplicate sentences; or keep one of each.")
     ] = False,
     field: Annotated[str, typer.Option(help="The field or column of the text in JSON lines and Parquet.")] = "text",
     seed: Annotated[int, typer.Option(help="Random seed of the shuffling and the held-out part.")] = 0,

@@ -37,8 +37,9 @@ def pretrain(
 ) -> None:
     """Train a biLM on a corpus.
 
-    The default recipe is that of the original model. Its fields are those of elmo.pretrain.config.PretrainConfig.
-    Trains on a CPU, a GPU, or several: torchrun --nproc-per-node 8 -m elmo pretrain CORPUS OUT …
+    The default recipe is that of the original model. Its fields are those of elmo.pretrain.config.PretrainConfig, which
+    docs/reference/recipes.md lists. Trains on a CPU, a GPU, or several: torchrun --nproc-per-node 8 -m elmo pretrain
+    CORPUS OUT …
 
     On Ctrl-C or SIGTERM the run saves a checkpoint and ends. --resume continues it; the result is the same as without
     the interruption.

@@ -20,7 +20,7 @@ def reproduce(
     ] = None,
     configs: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="TOML files named after analyses, such as pos.toml."),
+        typer.Option(metavar="FOLDER", help="Recipes: TOML files named after analyses, such as pos.toml."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="The model of all analyses.  [default: the packaged one]")] = None,
     only: Annotated[
@@ -28,7 +28,8 @@ def reproduce(
     ] = None,
     set: SetOption = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A miniature of everything, on small datasets that are made first.")
+        bool,
+        typer.Option("--quick", help="Run everything in miniature, on small invented datasets that are written first."),
     ] = False,
     jobs: JobsOption = None,
     minutes: MinutesOption = None,
@@ -38,7 +39,7 @@ def reproduce(
 
     The report is one HTML file with every table, figure, command, seed and machine. After Ctrl-C, or --minutes, run the
     same command again: what is finished is not computed again. An analysis whose data are missing is left out, with a
-    message. Fields are set with the name of the analysis: --set pos.seeds=5.
+    message. A field begins with the name of its analysis: --set pos.seeds=5.
 
     \b
     Examples:

@@ -30,7 +30,7 @@ def score(
     model: ModelOption = DEFAULT,
     output: OutputOption = None,
     summary: Annotated[
-        bool, typer.Option("--summary", help="Write a table with one row per sentence, separated by tabs.")
+        bool, typer.Option("--summary", help="Write a table with one row per sentence, its columns separated by tabs.")
     ] = False,
     tokenized: TokenizedOption = False,
     state: Annotated[

@@ -16,19 +16,24 @@ KEY = "ELMO_SERVE_KEY"
 def serve(
     model: ModelOption = DEFAULT,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. The default is reached from this machine only.")
+        str, typer.Option(help="Address to listen on. The default can be reached from this machine only.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(metavar="N", help="Port to listen on; 0 is a free one.", min=0)] = 8000,
+    port: Annotated[int, typer.Option(metavar="N", help="Port to listen on; 0 means any free one.", min=0)] = 8000,
     task: Annotated[
         list[str] | None,
-        typer.Option(metavar="TASK", help="A trained task: name or folder; may be repeated.  [default: all installed]"),
+        typer.Option(
+            metavar="TASK",
+            help="Name or folder of a trained task. Can be given several times.  [default: all installed]",
+        ),
     ] = None,
-    max_body: Annotated[int, typer.Option(metavar="N", help="Bytes of a request.", min=1)] = 1 << 20,
-    max_tokens: Annotated[int, typer.Option(metavar="N", help="Tokens of a request.", min=1)] = 8192,
-    max_waiting: Annotated[int, typer.Option(metavar="N", help="Requests that may wait.", min=1)] = 256,
-    max_seconds: Annotated[float, typer.Option(metavar="X", help="Seconds until a request is given up.")] = 30.0,
+    max_body: Annotated[int, typer.Option(metavar="N", help="Largest size of a request, in bytes.", min=1)] = 1 << 20,
+    max_tokens: Annotated[int, typer.Option(metavar="N", help="Largest number of tokens in a request.", min=1)] = 8192,
+    max_waiting: Annotated[int, typer.Option(metavar="N", help="Largest number of requests that wait.", min=1)] = 256,
+    max_seconds: Annotated[
+        float, typer.Option(metavar="X", help="Answer a request within this many seconds, or refuse it.")
+    ] = 30.0,
     batch_tokens: Annotated[
-        int, typer.Option(metavar="N", help="Requests are gathered up to this number of tokens.", min=1)
+        int, typer.Option(metavar="N", help="Compute waiting requests together, up to this many tokens.", min=1)
     ] = 4096,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "float32",
@@ -39,7 +44,8 @@ def serve(
     Open the address that is printed in a browser, or send requests: /embed, /v1/embeddings (as OpenAI's), /score,
     /substitutes, /uses, /predict/TASK, /health, /metrics; /openapi.json describes them. Requests that arrive together
     are computed together. If the environment variable ELMO_SERVE_KEY is set, requests need the header
-    "Authorization: Bearer KEY". Ctrl-C or SIGTERM stops the server after the requests that have begun.
+    "Authorization: Bearer KEY". On Ctrl-C or SIGTERM the server answers the requests it has, and stops. It needs the
+    extra `serve`: pip install 'elmo-torch[serve]'.
 
     \b
     Examples:

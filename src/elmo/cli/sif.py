@@ -18,17 +18,20 @@ def sif(
     tokenized: TokenizedOption = False,
     a: Annotated[float, typer.Option("--a", help="The weight of a word of probability p is a / (a + p).")] = 1e-4,
     layers: Annotated[str, typer.Option(help="top, average, or the number of a layer.")] = "0",
-    components: Annotated[int, typer.Option(help="Common components to remove.", min=0)] = 35,
-    words: Annotated[int, typer.Option(help="Frequent words to store.", min=0)] = 20_000,
-    sentences: Annotated[int, typer.Option(help="Sentences to compute the components from.", min=1)] = 10_000,
+    components: Annotated[int, typer.Option(help="Number of common components to remove.", min=0)] = 35,
+    words: Annotated[int, typer.Option(help="Number of frequent words to store.", min=0)] = 20_000,
+    sentences: Annotated[
+        int, typer.Option(help="Number of sentences, drawn at random, to compute the components from.", min=1)
+    ] = 10_000,
     device: DeviceOption = "auto",
     threads: ThreadsOption = None,
 ) -> None:
     """Add the statistics that `--pool sif` needs to a model folder.
 
-    They are computed from a text of the model's language: the frequencies of its words, and what the vectors of its
+    With them, `elmo embed --pool sif` computes sentence vectors by smooth inverse frequency (docs/sentences.md). They
+    are computed from a text in the model's language: the frequencies of its words, and what the vectors of its
     sentences have in common. They are two small files, sif.safetensors and sif_words.txt. The English model of this
-    package has them.
+    package has them already.
 
     \b
     Examples:

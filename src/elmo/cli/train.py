@@ -36,16 +36,17 @@ def train(
 ) -> None:
     """Train the model of a task.
 
-    ELMo is added at its input, its output, both or nowhere: --set inputs.elmo.placement=none trains the baseline. The
-    default recipe is the paper's. Its fields are those of the task's config, such as elmo.tasks.ner.model.NerConfig.
-    The layers of a frozen biLM are computed once for all epochs and runs, and kept in $ELMO_CACHE.
+    ELMo is added at the input of the task's network, at its output, both or nowhere: --set inputs.elmo.placement=none
+    trains the baseline. The default recipe is the paper's. Its fields are those of the task's config, such as
+    elmo.tasks.ner.model.NerConfig, explained in docs/tasks.md. The layers of a frozen biLM are computed once for all
+    epochs and runs, and kept in $ELMO_CACHE/layers.
 
     After Ctrl-C or SIGTERM, --resume continues from the last complete epoch, with the same recipe. With --seeds, run
     the same command again instead; finished seeds are not trained again.
 
     \b
     Examples:
-      $ elmo train ner entities run --set inputs.elmo.model=model --set train.epochs=2
+      $ elmo train ner entities run --set train.epochs=2
       $ elmo train ner entities seeds --set inputs.elmo.model=model --set train.epochs=1 --seeds 2
     """
     from elmo.tasks import from_paths

@@ -12,7 +12,7 @@ CorpusArgument = Annotated[
     typer.Argument(help="A corpus folder from `elmo prepare`; or text, one sentence per line: a file or a folder."),
 ]
 ConfigOption = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with the recipe, or a part of it.")
+    Path | None, typer.Option("--config", metavar="FILE", help="A TOML file with the recipe, or some fields of it.")
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -24,11 +24,14 @@ MemoryOption = Annotated[
 ]
 TokenizerOption = Annotated[
     str | None,
-    typer.Option(help="For text: moses, whitespace, or your own function as PATH:FUNC.  [default: moses]"),
+    typer.Option(
+        help="Only for text: moses, whitespace (text that is tokenized), or your own function as PATH:FUNC.  "
+        "[default: moses]"
+    ),
 ]
 VocabularyOption = Annotated[
     Path | None,
-    typer.Option(help="For text: a vocabulary file in bilm-tf's format. By default all words of the text."),
+    typer.Option(help="Only for text: a vocabulary file in bilm-tf's format. By default all words of the text."),
 ]
 
 

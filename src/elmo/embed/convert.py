@@ -27,7 +27,7 @@ def convert(model: str | Path, output: str | Path, *, dtype: torch.dtype | None 
     `dtype`, a folder stores the weights rounded: `torch.float16` in half the size of float32, `torch.int8` in a
     quarter. Computations stay in float32.
     """
-    output = Path(output)
+    output = Path(output).expanduser()
     if not _is_hdf5(output):
         return _to_folder(model, output, dtype)
     if dtype not in (None, torch.float32):
@@ -38,7 +38,7 @@ def convert(model: str | Path, output: str | Path, *, dtype: torch.dtype | None 
 
 def convert_tokens(model: str | Path, output: str | Path, vocabulary: str | Path) -> tuple[int, int]:
     """Write the token embeddings of the words in a vocabulary file, as .hdf5; return their shape (words, D)."""
-    output = Path(output)
+    output = Path(output).expanduser()
     if not _is_hdf5(output):
         raise ConfigError(f"{output}: token embeddings are an .hdf5 file; give a name that ends in .hdf5")
     refuse_existing(output)
@@ -67,11 +67,18 @@ def _to_published(model: str | Path, output: Path) -> Converted:
         for path in (output, options):
             refuse_existing(path)
         read = source.read(model)
-        if read.bilm.config.n_words is not None and read.vocabulary is not None:  # words enter by their row
-            refuse_existing(vocabulary)
-            with replacing(vocabulary) as path:
-                read.vocabulary.write(path)
-        bilm_tf.write(read.bilm, options, output)
+        written = [output, options]
+        try:
+            if read.bilm.config.n_words is not None and read.vocabulary is not None:  # words enter by their row
+                refuse_existing(vocabulary)
+                written.append(vocabulary)
+                with replacing(vocabulary) as path:
+                    read.vocabulary.write(path)
+            bilm_tf.write(read.bilm, options, output)
+        except BaseException:  # all of them or none; none was there before
+            for path in written:
+                path.unlink(missing_ok=True)
+            raise
     return Converted((output, options), read.bilm.n_parameters())
 
 

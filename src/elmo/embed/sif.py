@@ -79,8 +79,8 @@ def statistics(
     weights = Selection.parse(layers, embedder.n_layers).weights
     if weights is None:
         raise ConfigError("layers is 'all'; a sentence has one vector: expected a layer, top, average, or weights")
-    if a <= 0:
-        raise ConfigError(f"a is {a:g}; expected more than 0")
+    if not 0 < a < float("inf"):
+        raise ConfigError(f"a is {a:g}; expected more than 0, and a finite number")
     if not 0 <= components < min(embedder.dim, len(sentences)):
         raise ConfigError(
             f"components is {components}; expected at least 0, and less than the {embedder.dim} dimensions and the "

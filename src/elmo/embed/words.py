@@ -4,10 +4,12 @@ The cache has a fixed capacity and drops the least recently used words. It chang
 Any number of threads may use it at once: it is read and changed under a lock, and the encoder runs outside the lock.
 """
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import islice
 from threading import Lock
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +90,7 @@ class WordCache:
         self._lock = Lock()
         self._rows: OrderedDict[str, int] = OrderedDict()  # word ─▶ row of the table, least recently used first
         self._table: Tensor | None = None  # (rows in use or more, D)
+        _caches.add(self)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -151,3 +154,21 @@ class WordCache:
     def _forget(self) -> None:
         self._rows = OrderedDict()
         self._table = None
+
+    def after_fork(self) -> None:
+        """Get a lock that is free: a thread that held it has stayed in the other process, perhaps half-way."""
+        if self._lock.locked():
+            self._forget()
+        self._lock = Lock()
+
+
+_caches: WeakSet[WordCache] = WeakSet()
+
+
+def _renew_locks() -> None:
+    for cache in list(_caches):
+        cache.after_fork()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_renew_locks)

@@ -17,7 +17,7 @@ def export(model: str | Path, output: str | Path, *, format: str = "onnx") -> tu
 
     The format is "onnx", which any ONNX runtime reads, or "torch-export", which PyTorch reads without this library.
     """
-    output = Path(output)
+    output = Path(output).expanduser()
     if format not in get_args(Format):
         raise ConfigError(f"--format is {format!r}; expected one of {', '.join(get_args(Format))}")
     refuse_existing(output)

@@ -4,9 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from elmo.embed.selection import Array, LayersArgument
 from elmo.embed.sentences import Sentence
-from elmo.errors import ConfigError
+from elmo.errors import ConfigError, DataError
 from elmo.integrations.loaded import loaded
 from elmo.packaged import DEFAULT
 
@@ -72,6 +74,12 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _encode(self, texts: Iterable[Sentence]) -> Array:
         if self.state == "carried":
             raise ConfigError("state is 'carried', but a vector must not depend on other texts: expected fresh or warm")
+        if isinstance(texts, np.ndarray) and texts.ndim == 2 and texts.shape[1] == 1 and _have_spaces(texts):
+            # Each row would be a sentence of one token.
+            raise DataError(
+                f"X is a column of texts, {texts.shape}; expected the texts themselves, ({len(texts)},). In a "
+                "ColumnTransformer, choose the column by its number alone, without brackets"
+            )
         return loaded(str(self.model), self.device, self.precision).encode(
             texts,
             self.pooling,
@@ -80,3 +88,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             state=self.state,
             batch_tokens=self.batch_tokens,
         )
+
+
+def _have_spaces(texts: Iterable[Any]) -> bool:
+    return any(isinstance(text, str) and " " in text for (text,) in texts)

@@ -73,4 +73,7 @@ def _tokens(inputs: Any) -> list[list[str]]:
     tokens, lengths = inputs["tokens"], inputs["sequence_len"]
     if len(tokens) != len(lengths):
         raise DataError(f"there are {len(tokens)} sentences, but sequence_len has {len(lengths)} lengths")
-    return [[str(word) for word in sentence[: int(n)]] for sentence, n in zip(tokens, lengths, strict=True)]
+    for row, (sentence, n) in enumerate(zip(tokens, lengths, strict=True)):
+        if not 0 <= int(n) <= len(sentence):
+            raise DataError(f"sentence {row} has {len(sentence)} tokens, but sequence_len says {n}")
+    return [list(sentence[: int(n)]) for sentence, n in zip(tokens, lengths, strict=True)]

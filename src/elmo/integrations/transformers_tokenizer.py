@@ -112,7 +112,7 @@ class ElmoTokenizer(PreTrainedTokenizer):
             raise DataError("the text is a string; expected a list of tokens with is_split_into_words=True")
         one = isinstance(text, str) or (is_split_into_words and all(isinstance(word, str) for word in text))
         truncate = getattr(truncation_strategy, "value", None) not in (None, "do_not_truncate")
-        limit = max_length - 2 * add_special_tokens if truncate and max_length is not None else None
+        limit = max(max_length - 2 * add_special_tokens, 0) if truncate and max_length is not None else None
         outputs: dict[str, list[Any]] = {}
         for given in [text] if one else text:
             tokens = _placed(given) if is_split_into_words else tokenize(given)

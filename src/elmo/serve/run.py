@@ -73,7 +73,8 @@ def app_of(
 def load_tasks(tasks: Sequence[str | Path] | None, device: str = "auto") -> dict[str, Predictor]:
     """Load trained tasks, by name; None: all that are installed."""
     chosen = list(installed.installed(installed.TASKS)) if tasks is None else list(tasks)
-    found = {Path(name).name: load_task(name, device) for name in chosen}
+    # The name of "." is that of the folder it means.
+    found = {Path(name).name or Path(name).resolve().name: load_task(name, device) for name in chosen}
     if len(found) < len(chosen):
         raise ConfigError(f"two of the tasks {', '.join(map(str, chosen))} have the same name; rename a folder")
     return found

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticSerializationError, to_json
 
 Sentence = Annotated[str | list[str], Field(description="Raw text, which is tokenized, or a list of tokens.")]
@@ -68,6 +68,15 @@ class OpenAIRequest(Request):
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int | None, Field(ge=1, description="Only the model's own number is accepted.")] = None
     user: str | None = None
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def check_texts(cls, given: Any) -> Any:
+        """Refuse the numbers of OpenAI's own tokens, which some clients send instead of texts."""
+        first = given[0] if isinstance(given, list) and given else None
+        if isinstance(first, int | list):
+            raise ValueError("tokens are not accepted, because their numbers are those of another model; send texts")
+        return given
 
 
 class OpenAIVector(BaseModel):

@@ -1,7 +1,7 @@
 """WHAT THE SERVER COMPUTES: requests that were checked ─▶ answers, the library's own numbers.
 
-Everything that takes time is a job of the worker; long texts are tokenized on another thread, so that
-none blocks the rest.
+Everything that takes time is a job of the worker; long texts are tokenized, and large answers written, on another
+thread, so that none blocks the rest.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from elmo.embed.selection import Array, Selection
 from elmo.embed.sentences import tokenize_sentences
 from elmo.errors import ElmoError
 from elmo.messages import counted
-from elmo.serve.errors import RefusedError
+from elmo.serve.errors import AT_ONCE, RefusedError, json_of
 from elmo.serve.limits import Limits
 from elmo.serve.schemas import (
     EmbedRequest,
@@ -53,8 +53,8 @@ class Service:
         """Whether the model can predict words."""
         return self.embedder.bilm.softmax is not None and self.embedder.vocabulary is not None
 
-    async def embed(self, request: EmbedRequest) -> dict[str, Any]:
-        """Return the vectors of tokens, or of sentences."""
+    async def embed(self, request: EmbedRequest) -> bytes:
+        """Return the vectors of tokens, or of sentences, as JSON."""
         layers = tuple(request.layers) if isinstance(request.layers, list) else request.layers
         Selection.parse(layers, self.embedder.n_layers)  # before anything waits
         sentences = await self._tokens(request.sentences)
@@ -69,10 +69,10 @@ class Service:
             {"tokens": tokens, "shape": array.shape, "vectors": _encoded(array, request.encoding)}
             for tokens, array in zip(sentences, arrays, strict=True)
         ]
-        return {"model": self.name, "sentences": shown}
+        return await _written({"model": self.name, "sentences": shown}, arrays)
 
-    async def openai(self, request: OpenAIRequest) -> dict[str, Any]:
-        """Return one vector per text, of length 1, in OpenAI's form."""
+    async def openai(self, request: OpenAIRequest) -> bytes:
+        """Return one vector per text, of length 1, in OpenAI's form, as JSON."""
         if request.model != self.name:
             raise RefusedError(404, f"model is {request.model[:100]!r}; this server has the model {self.name!r}")
         if request.dimensions not in (None, self.embedder.dim):
@@ -88,7 +88,7 @@ class Service:
         ]
         tokens = sum(map(len, sentences))
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-        return {"object": "list", "data": data, "model": self.name, "usage": usage}
+        return await _written({"object": "list", "data": data, "model": self.name, "usage": usage}, vectors)
 
     async def score(self, request: ScoreRequest) -> dict[str, Any]:
         """Return the log-probability of each token."""
@@ -143,16 +143,17 @@ class Service:
             raise RefusedError(404, f"{task[:100]!r}: no such task; this server has {', '.join(self.tasks)}")
         predictor = self.tasks[task]
         examples = await run_in_threadpool(lambda: [predictor.task.parse(item) for item in request.items])
-        tokens = sum(len(text) for example in examples for text in example.texts)
+        tokens = sum(example.n_tokens for example in examples)
         answers = await self._computed(
             ("predict", task), examples, lambda items: list(predictor.answers(items)), tokens
         )
         return {"task": task, "answers": answers}
 
     async def _tokens(self, sentences: Sequence[str | list[str]]) -> list[list[str]]:
+        # Of any length: `_computed` refuses what has too many tokens for a request.
         if sum(map(len, sentences)) <= SHORT:
-            return list(tokenize_sentences(sentences))
-        return await run_in_threadpool(lambda: list(tokenize_sentences(sentences)))
+            return list(tokenize_sentences(sentences, None))
+        return await run_in_threadpool(lambda: list(tokenize_sentences(sentences, None)))
 
     async def _computed(
         self,
@@ -178,9 +179,16 @@ class Service:
             raise RefusedError(422, str(error)) from None
 
 
+async def _written(content: dict[str, Any], arrays: Sequence[Array]) -> bytes:
+    """Write an answer with these arrays as JSON, on another thread if it is large."""
+    if sum(array.size for array in arrays) <= AT_ONCE:
+        return json_of(content)
+    return await run_in_threadpool(json_of, content)
+
+
 def _encoded(array: Array, encoding: str) -> Any:
     if encoding == "float":
-        return array.tolist()
+        return array
     return base64.b64encode(np.ascontiguousarray(array, dtype="<f4").tobytes()).decode()
 
 

@@ -31,7 +31,7 @@ def sentences_of(path: Path, *marks: str) -> Iterator[tuple[int, list[str]]]:
 
 def columns_of(line: str) -> list[str]:
     """Split a line: at tabs, if it has any, or else at blanks."""
-    return [column.strip() for column in (line.split("\t") if "\t" in line else _BLANKS.split(line.strip()))]
+    return [column.strip(" ") for column in (line.split("\t") if "\t" in line else _BLANKS.split(line.strip(" ")))]
 
 
 def bio_tags(spans: Iterable[tuple[int, int, str]], length: int) -> list[str]:

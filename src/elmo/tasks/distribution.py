@@ -60,7 +60,7 @@ def write_distribution(
     vectors of the first words only: files of vectors begin with the frequent ones. `task` is needed if it is one of
     your own.
     """
-    out = Path(out)
+    out = Path(out).expanduser()
     name = name or out.resolve().name
     package = f"elmo_{name.replace('-', '_').lower()}"
     if not installed.is_name(name) or not package.isidentifier():
@@ -112,7 +112,7 @@ def _movable(trained: TrainedTask, max_words: int | None) -> TrainedTask:
 
 def _scored(model: Path, data: str | Path, device: str, task: Task) -> dict[str, Any]:
     predictor = Predictor(folder.load(model, device, task))
-    there = task.read(Path(data))
+    there = task.read(Path(data).expanduser())
     return {part: predictor.evaluate(data, part) for part in PARTS if there.get(part)}
 
 
@@ -164,7 +164,7 @@ def _card(
 ) -> str:
     """Return the card: Markdown, with a head as on the Hugging Face Hub."""
     head = {"language": language, "license": license.lower() if license else None, "library_name": "elmo-torch"}
-    lines = [f"{key}: {value}" for key, value in head.items() if value is not None]
+    lines = [f"{key}: {_in_yaml(value)}" for key, value in head.items() if value is not None]
     state = {key: value for key, value in trained.model.state_dict().items() if not key.startswith(BILM)}
     rows = {
         "task": trained.task.name,
@@ -200,6 +200,11 @@ def _card(
             "",
         ]
     )  # fmt: skip
+
+
+def _in_yaml(text: str) -> str:
+    """Quote what YAML would read as true or false, such as no, the code of Norwegian."""
+    return f'"{text}"' if text.lower() in ("no", "off", "false", "yes", "on", "true", "n", "y") else text
 
 
 def _about_sentences(name: str, bilm: str | None) -> str:

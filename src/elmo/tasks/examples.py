@@ -23,6 +23,11 @@ class Example:
     texts: tuple[Tokens, ...]
     gold: Any = None
 
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens that a model reads."""
+        return sum(map(len, self.texts))
+
 
 Splits = Mapping[str, Sequence[Example]]  # "train", "dev" and "test", as far as they exist
 

@@ -102,7 +102,7 @@ def load(
     An installed name comes first, so that it means the same everywhere; write `./name` for a folder of that name.
     `precision` and `word_cache` are those of the task's frozen biLM, as for `elmo.load`.
     """
-    folder = installed.find(installed.TASKS, str(source)) or Path(source)
+    folder = installed.find(installed.TASKS, str(source)) or Path(source).expanduser()
     if not folder.exists():
         known = ", ".join(installed.installed(installed.TASKS)) or "none"
         raise WeightsError(

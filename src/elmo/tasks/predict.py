@@ -57,8 +57,8 @@ class Predictor:
         """Score the model on a part of a folder of data; write its predictions to `output` in the public format."""
         if output is not None:
             format = prediction_format(self.task)
-            refuse_existing(Path(output))  # before anything is computed
-        splits = self.task.read(Path(data))
+            refuse_existing(Path(output).expanduser())  # before anything is computed
+        splits = self.task.read(Path(data).expanduser())
         if not splits.get(part):
             raise DataError(f"{data}: no {part} part; expected {' or '.join(splits)}")
         predicted = [answer for some in _buffers(splits[part]) for answer in self._predict(some)]

@@ -1,6 +1,7 @@
 """A FILE OF ITEMS ─▶ A FILE OF ANSWERS, line by line: `elmo predict` as a function."""
 
 import json
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,8 +10,11 @@ from typing import Any
 from elmo.errors import DataError
 from elmo.tasks.examples import Example
 from elmo.tasks.predict import Predictor
-from elmo.text.reader import Lines
+from elmo.text.reader import COMPRESSED, Lines
 from elmo.text.writer import text_output
+
+_CHARACTER = re.compile(r"[^\s\x00-\x1f]")  # that can be in a token: not white space, and not a control character
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def predict_file(
@@ -31,7 +35,8 @@ def predict_file(
     """
     lines = Lines(input)
     if jsonl is None:
-        jsonl = bool({".jsonl", ".json"} & set(Path(input).suffixes[-2:]))
+        name = Path(input)
+        jsonl = (name.with_suffix("") if name.suffix in COMPRESSED else name).suffix in (".jsonl", ".json")
     done = 0
     one_item = predictor.task.unit == "file" and not jsonl
     answers = _document(predictor, lines) if one_item else _answers(predictor, lines, jsonl)
@@ -50,7 +55,7 @@ def _answers(predictor: Predictor, lines: Lines, as_json: bool) -> Iterator[tupl
 
     def examples() -> Iterator[Example]:
         for number, line in lines:
-            blank = not line.strip()
+            blank = not (line.strip() if as_json else _CHARACTER.search(line))
             waiting.append((number, lines.position, blank))
             if not blank:
                 yield _parsed(predictor, lines, number, line, as_json)
@@ -70,7 +75,7 @@ def _answers(predictor: Predictor, lines: Lines, as_json: bool) -> Iterator[tupl
 def _document(predictor: Predictor, lines: Lines) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Yield the answer to the text of all lines, in the form of an answer to line 1."""
     text = "\n".join(line for _, line in lines)
-    if not text.strip():
+    if not _CHARACTER.search(text):
         yield 1, lines.position, {"blank": True}
         return
     for answer in predictor.answers([_parsed(predictor, lines, 1, text, as_json=False)]):
@@ -81,8 +86,11 @@ def _parsed(predictor: Predictor, lines: Lines, number: int, line: str, as_json:
     where = f"{lines.shown}: line {number}"
     try:
         item = json.loads(line) if as_json else line
+        half = as_json and "\\u" in line and _HALF.search(json.dumps(item, ensure_ascii=False))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where} is not JSON ({error}); expected an item per line, or use --text") from None
+    if half:  # no file of answers could contain it
+        raise DataError(f"{where} has half a surrogate pair, \\ud800 to \\udfff; expected characters of Unicode")
     try:
         return predictor.task.parse(item)
     except DataError as error:

@@ -16,8 +16,12 @@ const FORMS = {
     ["hypothesis", "Hypothesis", "text", "A person makes music."],
   ],
   coref: [["text", "Text", "textarea", "Anna saw Rex. She fed it. The dog was happy."]],
+  sentences: [
+    ["sentence1", "First sentence", "text", "A man plays the guitar on a stage."],
+    ["sentence2", "Second sentence", "text", "A person makes music."],
+  ],
 };
-const DRAW = { ner: entities, srl: roles, coref: chains, squad: marked, snli: label, sst: label };
+const DRAW = { ner: entities, srl: roles, coref: chains, squad: marked, snli: label, sst: label, sentences: similarity };
 
 export function taskPanel(number, name, task) {
   const fields = FORMS[task] ?? LINES;
@@ -100,6 +104,11 @@ function marked({ answer, start, end, score }, { context }) {
 
 function label({ label, sentiment }) {
   return [element("p", { class: "answer" }, element("mark", {}, sentiment ?? label))];
+}
+
+// Two sentences: the cosine of their vectors.
+function similarity({ similarity }) {
+  return [element("p", { class: "answer" }, "Similarity ", element("mark", {}, similarity.toFixed(3)))];
 }
 
 // A task of somebody's own: its answer as it is.

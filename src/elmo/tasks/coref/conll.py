@@ -77,7 +77,7 @@ class _OpenDocument:
     def add(self, line: str, where: str) -> None:
         """Add a token."""
         columns = line.split("\t") if "\t" in line else _BLANKS.split(line.strip(" "))
-        if len(columns) <= _WORD + 1 or not columns[_WORD].strip():
+        if len(columns) <= _WORD + 1 or not columns[_WORD].strip(" "):
             raise DataError(f"{where}: {len(columns)} columns in {line[:40]!r}; {_EXPECTED_COLUMNS}")
         speaker = columns[_SPEAKER].strip() if len(columns) >= _COLUMNS else ""
         self._add_mentions(columns[-1].strip(), where)

@@ -81,6 +81,12 @@ class Questions(Example):
         """The number of questions."""
         return len(self.texts) - len(self.paragraph.windows)
 
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens that a model reads: each question, and for each the paragraph again."""
+        questions = sum(map(len, self.texts[: self.n_questions]))
+        return questions + self.n_questions * sum(map(len, self.paragraph.windows))
+
 
 Article = list[list[Questions]]  # the questions of each of its paragraphs
 

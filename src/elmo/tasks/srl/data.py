@@ -58,6 +58,11 @@ class Sentence(Example):
         """The tokens."""
         return self.texts[0]
 
+    @property
+    def n_tokens(self) -> int:
+        """The number of tokens that a model reads: the sentence once, and again for each predicate that is given."""
+        return len(self.tokens) * (1 + len(self.predicates or ()))
+
 
 def labels(examples: Sequence[Example]) -> list[str]:
     """Return O, then B- and then I- of every role."""
