@@ -20,7 +20,18 @@ from elmo.embed.sentence_vectors import SentencePooling, sentence_pooling
 from elmo.errors import ConfigError, WeightsError
 from elmo.model.layers import Layers
 from elmo.weights import sentence_head
-from embedders import DIM, LINES, N_LAYERS, assert_close, assert_refused, embedder, fresh, read_arrays, write_model
+from embedders import (
+    DIM,
+    LINES,
+    N_LAYERS,
+    assert_close,
+    assert_refused,
+    assert_same_bits,
+    embedder,
+    fresh,
+    read_arrays,
+    write_model,
+)
 from embedders import elmo as command
 from tasks.small_sentences import train_head
 from weights.test_sif import STATISTICS
@@ -106,6 +117,15 @@ def test_a_head_asks_for_the_layers_that_it_reads(mix: str, layers: int | str, m
     assert_close(loaded.encode([TOKENS, []], pooling=str(head)), np.stack([expected[0].numpy(), np.zeros(6)]), 1e-6)
 
 
+def test_a_head_also_reads_a_model_with_its_softmax_and_computes_the_same_under_autocast(head: Path) -> None:
+    """With the English model, whose folder has a softmax."""
+    plain, whole = elmo.load(device="cpu"), elmo.load(device="cpu", softmax=True)
+    assert plain.fingerprint() == whole.fingerprint()
+    with torch.autocast("cpu"):
+        found = MODEL.encode([TOKENS], pooling=str(head))
+    assert_same_bits([found], [MODEL.encode([TOKENS], pooling=str(head))])
+
+
 def test_the_model_is_not_read_again_for_every_call(model: Path, head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded, calls = elmo.load(model, device="cpu"), []
     whole = Embedder.fingerprint
@@ -120,7 +140,7 @@ def test_the_model_is_not_read_again_for_every_call(model: Path, head: Path, mon
 
 
 def test_another_model_and_other_layers_are_refused(model: Path, head: Path) -> None:
-    message = f"{head}: this sentence head reads the layers of {head / 'elmo'}; the model is another one, or was loaded"
+    message = f"{head}: this sentence head reads the layers of {head / 'elmo'}; the model is another one, or was loaded in"
     for other in (elmo.load(device="cpu"), elmo.load(model, device="cpu", precision="bfloat16")):
         with pytest.raises(WeightsError, match=f"^{re.escape(message)}"):
             other.encode(["The cat"], pooling=str(head))

@@ -6,6 +6,7 @@ any number of sentences ─▶ one array (L+1, tokens, 2D) per sentence, in orde
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -319,9 +320,11 @@ class Embedder:
     def fingerprint(self) -> str:
         """Return a short hash of the config and the weights, the same from whatever file they were read.
 
-        With `precision="int8"` it is another one, because the vectors are.
+        The softmax does not count: vectors do not depend on it. With `precision="int8"` it is another one, because the
+        vectors are.
         """
-        return _short_hash(self.config, self.runner.read_weights(_sums), *self._rounding())
+        sums = self.runner.read_weights(lambda bilm: _sums(bilm.token_encoder) + _sums(bilm.lstms))
+        return _short_hash(replace(self.config, n_softmax=None), sums, *self._rounding())
 
     def word_fingerprint(self) -> str:
         """Return a short hash of what `token_vectors` depends on: the same for models that differ in LSTMs only."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError, ElmoError, WeightsError
+from elmo.model.device import without_autocast
 from elmo.model.layers import Layers
 from elmo.model.scalar_mix import ScalarMix
 from elmo.model.sentence_head import SentenceHead, SentenceHeadSize
@@ -41,7 +42,8 @@ class TrainedHead:
         if self.layer is not None:  # the weights of the mix are 1 for this one, and 0 for the others
             layers = layers.expand(len(self.mix.weights), -1, -1)
         batch = Layers(layers[:, None], torch.ones(1, layers.shape[1], dtype=torch.bool))
-        vector: Tensor = self.head(self.mix(batch), batch.mask)[0]
+        with without_autocast(layers):
+            vector: Tensor = self.head(self.mix(batch), batch.mask)[0]
         return vector
 
 
@@ -83,8 +85,8 @@ def read(folder: Path, n_layers: int, input_dim: int, fingerprint: str) -> Train
         raise WeightsError(f"{path}: hidden is {hidden!r:.40}, dim is {dim!r:.40}; expected positive integers")
     if expected != fingerprint:
         raise WeightsError(
-            f"{folder}: this sentence head reads the layers of {bilm}; the model is another one, or was loaded with "
-            f"its softmax or another precision. Use elmo.load({bilm!r}), or --model {bilm}"
+            f"{folder}: this sentence head reads the layers of {bilm}; the model is another one, or was loaded in "
+            f"another precision. Use elmo.load({bilm!r}), or --model {bilm}"
         )
     try:
         with torch.device("meta"):  # without memory for the sizes that config.json claims
