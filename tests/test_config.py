@@ -392,7 +392,9 @@ def test_filters_come_from_a_file_and_from_the_command_line(tmp_path: Path) -> N
         ("optimizer.clip_norm=-1", r"^optimizer\.clip_norm is -1\.0; expected more than 0$"),
         ("evaluation.patience=0", r"^evaluation\.patience is 0; expected 1 or more$"),
         ("evaluation.every=-1", r"^evaluation\.every is -1; expected 0 or more$"),
-        ("seed=-1", r"^seed is -1; expected 0 or more$"),
+        ("seed=-1", r"^seed is -1; expected a number in \[0, 18446744073709551616\)$"),
+        ("seed=18446744073709551616", r"^seed is 18446744073709551616; expected a number in \[0, 1844674407370955161"),
+        (f"seed={'1' * 5000}", r"^seed is '1111.*1111'; expected an integer$"),  # Python reads no number of such a size
         ("dropout=1", r"^dropout is 1\.0; expected a number in \[0, 1\)$"),
         ("dropout=-0.1", r"^dropout is -0\.1; expected a number in \[0, 1\)$"),
         ("batch.accumulate=3", r"^batch\.size is 128; expected a multiple of batch\.accumulate, which is 3$"),
@@ -432,6 +434,11 @@ def test_a_shared_softmax_needs_a_word_table() -> None:
         PretrainConfig.load("tiny", None, [shared])
     model = PretrainConfig.load("tiny", None, [shared, "model.char_cnn=none"]).model.for_vocabulary(9)
     assert (model.share_embedding_softmax, model.n_words, model.n_softmax) == (True, 9, 9)
+
+
+def test_a_record_without_a_model_is_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"^model is None; expected a table of its fields$"):
+        PretrainConfig.load(None, started_with={"steps": 3})
 
 
 def test_a_file_of_another_kind_gives_fifty_errors() -> None:

@@ -1,6 +1,7 @@
 """Safe writing: complete or not at all, .npy files as NumPy reads them, and one owner of an output at a time."""
 
 import errno
+import os
 import threading
 from pathlib import Path
 
@@ -155,3 +156,42 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
         path.touch()
     remove_leftovers(tmp_path / "x[1].hdf5")
     assert sorted(tmp_path.iterdir()) == sorted(others)
+
+
+def test_a_folder_has_one_lock_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the current folder, and a link to it."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to("run")
+    monkeypatch.chdir(tmp_path / "run")
+    for first in (Path(), Path("../link"), tmp_path / "run"):
+        with locked(first):
+            assert (tmp_path / ".run.lock").exists()
+            for name in (".", "../run", "../link", tmp_path / "link"):
+                with pytest.raises(DataError, match=r": another process is writing it"), locked(Path(name)):
+                    pass
+    assert names(tmp_path) == ["link", "run"]
+    assert names(tmp_path / "run") == []
+
+
+def test_a_folder_in_one_that_cannot_be_written_has_its_lock_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a volume that is mounted into a container."""
+    (tmp_path / "run").mkdir()
+    opened = os.open
+
+    def refuse(path: object, *rest: int) -> int:
+        if Path(str(path)).parent == tmp_path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(str(path), *rest)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with locked(tmp_path / "run"):
+        assert names(tmp_path / "run") == [".lock"]
+        with pytest.raises(DataError, match=r"run: another process is writing it"), locked(tmp_path / "run"):
+            pass
+    assert names(tmp_path / "run") == []
+    for path in (tmp_path / "new", tmp_path / "new.txt"):
+        with pytest.raises(DataError, match=r"new(\.txt)?: cannot be written \(Permission denied\)$"), locked(path):
+            pass
+    assert names(tmp_path) == ["run"]

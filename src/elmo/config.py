@@ -60,6 +60,7 @@ def _shown(bound: float | None) -> str:
 PositiveInt = Annotated[int, Bounds(ge=1)]
 PositiveFloat = Annotated[float, Bounds(gt=0)]
 NonNegativeInt = Annotated[int, Bounds(ge=0)]
+Seed = Annotated[int, Bounds(ge=0, lt=1 << 64)]  # what PyTorch accepts
 NonNegativeFloat = Annotated[float, Bounds(ge=0)]
 Probability = Annotated[float, Bounds(ge=0, lt=1)]  # of dropout and the like, where 1 would leave nothing
 
@@ -80,7 +81,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); expected a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also of bytes that are not UTF-8, and of an integer with thousands of digits
         raise ConfigError(f"{path}: not TOML ({error})") from None
 
 
@@ -93,7 +94,7 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"--set {assignment}: expected name=value, such as optimizer.learning_rate=0.1")
         try:
             value = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
+        except ValueError:
             value = text
         for key in reversed(name.split(".")):
             value = {key: value}

@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import numpy.typing as npt
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 from safetensors import SafetensorError
 
 from elmo.errors import DataError
@@ -102,14 +102,13 @@ def write_array_pieces(
 def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
     """Own an output file or folder while the block runs. If another process owns it, refuse, or `wait` for its end.
 
-    The lock is a file beside `path`, so it works before `path` exists. The operating system releases it when the
-    process ends, however it ends. One that is killed leaves the empty file behind; the next owner removes it. Nobody
-    else may: between looking at it and removing it, another process could have become its owner.
+    The lock is a file beside `path`, so it works before `path` exists; links are followed, so that all names of a
+    folder have one lock. The operating system releases it when the process ends, however it ends. One that is killed
+    leaves the empty file behind; the next owner removes it. Nobody else may: between looking at it and removing it,
+    another process could have become its owner.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=-1 if wait else 0)
-        lock.acquire()
+        lock = _acquired(Path(os.path.realpath(path)), -1 if wait else 0)
     except Timeout:
         raise DataError(
             f"{path}: another process is writing it. Wait until it ends, or choose another name"
@@ -123,6 +122,20 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
             # Before the lock is released: a process that waits for it finds the file gone, and tries again.
             Path(lock.lock_file).unlink()
         lock.release()
+
+
+def _acquired(place: Path, timeout: float) -> BaseFileLock:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(place.parent / f".{place.name}.lock", timeout=timeout)
+        lock.acquire()
+    except OSError as error:
+        if isinstance(error, Timeout) or not place.is_dir():
+            raise
+        # Only the folder itself can be written, such as a volume that is mounted into a container.
+        lock = FileLock(place / ".lock", timeout=timeout)
+        lock.acquire()
+    return lock
 
 
 def refuse_existing(path: Path) -> None:

@@ -1,5 +1,6 @@
 """A corpus folder: its words, its rows and its targets; and a folder that was changed is refused with what changed."""
 
+import errno
 import json
 import zlib
 from collections import Counter
@@ -178,13 +179,46 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", "3", "{}", '{"format": 1, "train": []}', '{"train": [{"file": "x"}], "heldout": []}'],
+    [
+        *("", "{", "[]", "3", "{}", "[" * 100_000),
+        *('{"format": 1, "train": []}', '{"train": [{"file": "x"}], "heldout": []}'),
+    ],
 )
 def test_a_manifest_that_is_none_is_refused(folder: Path, content: str) -> None:
     (folder / "corpus.json").write_text(content)
     message = refused(lambda: Corpus.open(folder))
     assert message.startswith(f"{folder / 'corpus.json'}: not the manifest of a corpus (")
     assert message.endswith("); prepare the text again")
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({"words": "12"}, "'12' is no number of words, tokens or sentences, nor a checksum"),
+        ({"words": -1}, "-1 is no number of words"),
+        ({"words": 1 << 48}, "281474976710656 is no number of words"),
+        ({"train": [{"file": "a.npy", "tokens": 1.5, "sentences": 1, "crc32": 0}]}, "1.5 is no number of words"),
+        ({"train": [{"file": "a.npy", "tokens": 1, "sentences": [], "crc32": 0}]}, "[] is no number of words"),
+        ({"heldout": [{"file": "../a.npy", "tokens": 1, "sentences": 1, "crc32": 0}]}, "'../a.npy' is no file of a"),
+        ({"heldout": [{"file": 3, "tokens": 1, "sentences": 1, "crc32": 0}]}, "3 is no file of a corpus"),
+        ({"train": [{"file": "x" * 300 + ".npy", "tokens": 1, "sentences": 1, "crc32": 0}]}, "is no file of a corpus"),
+    ],
+)
+def test_a_manifest_of_impossible_numbers_is_refused(folder: Path, change: dict[str, Any], found: str) -> None:
+    edit(folder, **change)
+    message = refused(lambda: Corpus.open(folder))
+    assert message.startswith(f"{folder / 'corpus.json'}: not the manifest of a corpus (")
+    assert found in message
+
+
+def test_a_manifest_without_its_number_of_words_is_refused(folder: Path) -> None:
+    path = folder / "corpus.json"
+    manifest = json.loads(path.read_text())
+    del manifest["words"]
+    path.write_text(json.dumps(manifest))
+    assert refused(lambda: Corpus.open(folder)) == (
+        f"{path}: not the manifest of a corpus ('words'); prepare the text again"
+    )
 
 
 def test_a_manifest_of_other_bytes_is_refused(folder: Path) -> None:
@@ -213,6 +247,22 @@ def test_a_missing_file_is_named(folder: Path, name: str, use: Callable[[Corpus]
     corpus = Corpus.open(folder)
     message = refused(lambda: use(corpus))
     assert message == f"{folder / name}: not found, though it is part of the corpus. Prepare the text again"
+
+
+@pytest.mark.parametrize("name", ["words.txt", "vocabulary.txt"])
+def test_a_file_that_may_not_be_read_is_named(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus = Corpus.open(folder)
+    corpus.words  # noqa: B018 (read before the vocabulary)
+    if name == "words.txt":
+        del corpus.__dict__["words"]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(np, "memmap", refuse)
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    message = refused(lambda: corpus.words if name == "words.txt" else corpus.vocabulary)
+    assert message == f"{folder / name}: cannot be read (Permission denied)"
 
 
 def other_rows(rows: np.ndarray) -> np.ndarray:
@@ -246,7 +296,16 @@ def test_a_changed_shard_is_refused(folder: Path, change: Callable[[np.ndarray],
     corpus.rows(corpus.train[1])
 
 
-@pytest.mark.parametrize("content", [b"", b"not an array", b"\x93NUMPY", b"\x93NUMPY\x01\x00\xff\xff{"])
+HEADER = b"\x93NUMPY\x01\x00\x0a\x00"  # of ten bytes
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"not an array", b"\x93NUMPY", b"\x93NUMPY\x01\x00\xff\xff{"),
+        *(HEADER + b"{'descr': ", HEADER + b"  {}\n {   ", HEADER + b'"""       '),
+    ],
+)
 def test_a_damaged_shard_is_refused(folder: Path, content: bytes) -> None:
     path = folder / "train-00000.npy"
     path.write_bytes(content)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corpora import write_corpus
-from elmo.errors import ConfigError
+from elmo.errors import ConfigError, DataError
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.corpus_source import TextOptions, is_prepared, open_or_prepare
 
@@ -37,6 +37,14 @@ def test_a_prepared_folder_is_opened_as_it_is(prepared: Path, tmp_path: Path) ->
     assert is_prepared(prepared)
     assert open_or_prepare(prepared, tmp_path / "cache").folder == prepared
     assert not (tmp_path / "cache").exists()
+
+
+def test_the_manifest_is_no_text(prepared: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        open_or_prepare(prepared / "corpus.json", tmp_path / "cache")
+    assert str(error.value) == (
+        f"{prepared / 'corpus.json'}: is a file of a prepared corpus; expected its folder, {prepared}"
+    )
 
 
 @pytest.mark.parametrize("name", ["tokenizer", "vocabulary"])
@@ -101,3 +109,18 @@ def test_a_resumed_run_reads_its_text_as_before(text: Path, prepared: Path) -> N
         TextOptions("moses").resumed(text, record)
     for path, facts in ((prepared, record), (text, {})):  # another corpus, which is refused later; a record without it
         assert TextOptions("moses").resumed(path, facts) == TextOptions("moses")
+
+
+def test_a_hidden_file_makes_no_other_corpus(tmp_path: Path) -> None:
+    """It is not read: a file that an editor or the system puts there changes nothing."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one two\n")
+    first = open_or_prepare(folder, tmp_path / "cache").folder
+    (folder / ".DS_Store").write_bytes(b"\0")
+    assert open_or_prepare(folder, tmp_path / "cache").folder == first
+
+
+def test_a_name_that_no_file_can_have_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r": cannot be read \(File name too long\); expected a text file$"):
+        open_or_prepare(tmp_path / ("x" * 300), tmp_path / "cache")

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 import threading
+import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from safetensors.torch import load_file
 
 from corpora import write_corpus
 from elmo.errors import DataError, ElmoError, WeightsError
+from elmo.pretrain import finetune as module
 from elmo.pretrain.config import PretrainConfig
 from elmo.pretrain.corpus import Corpus
 from elmo.pretrain.evaluate import perplexity
 from elmo.pretrain.finetune import Change, finetune, with_new_softmax
 from elmo.pretrain.loop import Training
 from elmo.pretrain.plan import Plan
+from elmo.text.vocabulary import Vocabulary
 from elmo.weights import bilm_tf, folder, source
 from elmo.weights.folder import Pretrained
 
@@ -169,6 +172,31 @@ def test_the_recipe_s_model_is_not_the_given_one_s(home: Path, domain: Corpus, t
     assert folder.read(tmp_path / "model").bilm.config.lstm.dim == 12
 
 
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16])
+def test_rounded_weights_are_trained_on_as_float32(
+    dtype: torch.dtype, home: Path, domain: Corpus, tmp_path: Path
+) -> None:
+    """As if the rounded weights had been those of a folder in float32."""
+    model = with_softmax(home)
+    folder.write(model, tmp_path / "rounded", dtype)
+    folder.write(Pretrained(folder.rounded(model.bilm, dtype), model.vocabulary), tmp_path / "exact")
+    before = {path: path.read_bytes() for path in (tmp_path / "rounded").iterdir()}
+    found = [
+        done(finetune(source.read(tmp_path / name, softmax=True), domain, tmp_path / f"tuned {name}", recipe()))
+        for name in ("rounded", "exact")
+    ]
+    assert found[0] == found[1]
+    assert found[0].before != perplexity(model.bilm, domain_words(model), domain, domain.heldout)
+    assert_same(tmp_path / "tuned rounded", tmp_path / "tuned exact")
+    assert {value.dtype for value in weights(tmp_path / "tuned rounded" / "model").values()} == {torch.float32}
+    assert {path: path.read_bytes() for path in (tmp_path / "rounded").iterdir()} == before
+
+
+def domain_words(model: Pretrained) -> Vocabulary:
+    assert model.vocabulary is not None
+    return model.vocabulary
+
+
 # Without one
 
 
@@ -294,6 +322,38 @@ def test_another_model_is_not_resumed(after: int, home: Path, domain: Corpus, tm
         finetune(other, domain, tmp_path, recipe(), resume=True)
 
 
+def test_a_model_without_a_softmax_does_not_go_on_for_one_with_it(home: Path, domain: Corpus, tmp_path: Path) -> None:
+    """Nor is a new softmax trained first, for hours, only to find that the run began with another model."""
+    report = Stopping(3)
+    finetune(with_softmax(home), domain, tmp_path, recipe(), stop=report.stop, report=report)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DataError) as refused:
+        finetune(without_softmax(home), domain, tmp_path, recipe(), resume=True)
+    assert str(refused.value) == (
+        f"{tmp_path}: the run was started with a model that has a softmax, and this one has none (there is no "
+        f"{tmp_path / 'softmax'}). Give the same model, or choose another folder"
+    )
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_nothing_of_the_first_stage_is_in_memory_in_the_second(
+    home: Path, domain: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU its weights, its optimizer and its graphs would fill what the second stage needs."""
+    made: list[weakref.ref[Training]] = []
+    alive: list[int] = []
+
+    class Watched(Training):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            alive.append(sum(one() is not None for one in made))
+            made.append(weakref.ref(self))
+            super().__init__(*arguments, **options)
+
+    monkeypatch.setattr(module, "Training", Watched)
+    finetune(without_softmax(home), domain, tmp_path, recipe())
+    assert alive == [0, 0]
+
+
 def test_killed_before_its_first_checkpoint(home: Path, domain: Corpus, tmp_path: Path) -> None:
     """The perplexity before training is in the record, and the checkpoint of step 0 is not there yet."""
     change = done(finetune(with_softmax(home), domain, tmp_path / "out", recipe()))
@@ -327,6 +387,16 @@ def test_a_folder_that_holds_a_run(after: int | None, home: Path, domain: Corpus
     finetune(without_softmax(home), domain, tmp_path, recipe(), stop=told.stop, report=told)
     with pytest.raises(ElmoError, match=r" already contains a run\. Use --resume to continue it, or choose"):
         finetune(without_softmax(home), domain, tmp_path, recipe())
+
+
+def test_a_folder_that_contains_a_run_is_refused_before_the_first_stage(
+    home: Path, domain: Corpus, tmp_path: Path
+) -> None:
+    """The run in it began with a model that has a softmax, so it has no first stage."""
+    finetune(with_softmax(home), domain, tmp_path, recipe())
+    with pytest.raises(DataError, match=rf"^{tmp_path} already contains a run\. Use --resume to continue it, or"):
+        finetune(without_softmax(home), domain, tmp_path, recipe())
+    assert not (tmp_path / "softmax").exists()
 
 
 @pytest.mark.parametrize("more", [["one", "too", "many"], []])

@@ -293,6 +293,22 @@ def test_shards_go_by_tokens_unless_told_otherwise(text: Path, tmp_path: Path, m
     assert len(corpus.heldout) == round(tokens * 0.4 / 200)
 
 
+@pytest.mark.parametrize("heldout", ["0", "40%"])
+def test_a_text_of_few_sentences_has_no_empty_shard(
+    heldout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """600 tokens would be six shards of 100, and of the two distinct sentences each is in one."""
+    monkeypatch.setattr(module, "SHARD_TOKENS", 100)
+    lines = ["a b c", "c d e"] * 100
+    calls: list[tuple[Any, ...]] = []
+    path = write(tmp_path / "a.txt", lines)
+    prepare(path, tmp_path / "out", heldout=heldout, progress=lambda *call: calls.append(call), **PLAIN)
+    corpus = assert_corpus(tmp_path / "out", distinct(lines))
+    assert all(shard.sentences for shard in (*corpus.train, *corpus.heldout))
+    merged = [(done, total) for stage, done, total, _ in calls if stage == "merging"]
+    assert merged[-1][0] == merged[-1][1] == len(merged) > 2
+
+
 # The held-out part
 
 
@@ -315,6 +331,13 @@ def test_duplicates_do_not_change_what_is_held_out(tmp_path: Path) -> None:
     prepare(path, tmp_path / "all", heldout="10%", deduplicate=False, **PLAIN)
     once, every = (set(sentences_of(Corpus.open(tmp_path / name), "heldout")) for name in ("once", "all"))
     assert once == every
+
+
+def test_a_tiny_share_is_a_share(tmp_path: Path) -> None:
+    """As a number, too, which Python writes as 1e-07."""
+    for name, heldout in (("text", "0.0000001"), ("number", 1e-7)):
+        prepare(write(tmp_path / "a.txt", ["a", "b", "c"]), tmp_path / name, heldout=heldout, **PLAIN)
+        assert len(sentences_of(Corpus.open(tmp_path / name), "heldout")) == 1
 
 
 @pytest.mark.parametrize("heldout", ["0.0001%", "99.9999%"])
@@ -626,6 +649,32 @@ def test_a_text_that_has_changed_does_not_go_on(text: Path, tmp_path: Path) -> N
         prepare(text, tmp_path / "out", block_bytes=SMALL, **PLAIN)
 
 
+def killed_while_merging(texts: list[Path], out: Path) -> None:
+    """A run that stops after it has merged one shard of two."""
+    stages: list[str] = []
+
+    def stop(stage: str, *_: object) -> None:
+        stages.append(stage)
+        if stages.count("merging") == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(texts, out, progress=stop, shards=2, heldout=0, block_bytes=SMALL, **PLAIN)
+    assert len(list((out.with_name(out.name + ".part") / "shards").glob("train-*.json"))) == 1
+
+
+@pytest.mark.parametrize("began_with", [1, 3])
+def test_a_file_more_or_less_is_merged_again(began_with: int, text: Path, tmp_path: Path) -> None:
+    """Every block that is read again is unchanged, so only the number of blocks tells."""
+    other, third = (write(tmp_path / f"{seed}.txt", some_text(seed=seed)) for seed in (1, 2))
+    texts = [text, other, third]
+    killed_while_merging(texts[:began_with], tmp_path / "out")
+    prepare(texts[:2], tmp_path / "out", shards=2, heldout=0, block_bytes=SMALL, **PLAIN)
+    prepare(texts[:2], tmp_path / "fresh", shards=2, heldout=0, block_bytes=SMALL, **PLAIN)
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+    assert_corpus(tmp_path / "out", distinct(some_text() + some_text(seed=1)), [])
+
+
 def test_a_tokenizer_that_has_changed_does_not_go_on(text: Path, tmp_path: Path) -> None:
     (tmp_path / "tok.py").write_text("def mine(text):\n    return text.split()\n")
     options = {"tokenizer": f"{tmp_path / 'tok.py'}:mine"}
@@ -702,3 +751,34 @@ def test_the_work_folder_of_another_corpus_stays(text: Path, tmp_path: Path) -> 
     with nothing_new_in(tmp_path), pytest.raises(DataError, match="out: exists already"):
         prepare(text, tmp_path / "out", **PLAIN)
     assert (tmp_path / "out.part" / "settings.json").exists()
+
+
+def test_a_folder_of_the_user_is_no_work_folder(text: Path, tmp_path: Path) -> None:
+    """It would have been removed with all that is in it."""
+    mine = tmp_path / "out.part" / "notes.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with nothing_new_in(tmp_path), pytest.raises(DataError) as refused:
+        prepare(text, tmp_path / "out", **PLAIN)
+    assert str(refused.value) == (
+        f"{mine.parent}: contains 'notes.txt', which `elmo prepare` did not write there; it would remove the folder at "
+        "its end. Move it away, or choose another output"
+    )
+    assert mine.read_text() == "mine"
+
+
+def test_a_work_folder_without_its_settings_is_begun_again(tmp_path: Path) -> None:
+    """Nobody knows how its parts were made: here with another tokenizer, which splits off the full stops."""
+    text = write(tmp_path / "text.txt", [f"{line}." for line in some_text()])
+    interrupted(text, tmp_path / "out", tokenizer="moses")
+    (tmp_path / "out.part" / "settings.json").unlink()
+    prepare(text, tmp_path / "out", block_bytes=SMALL, **PLAIN)
+    prepare(text, tmp_path / "fresh", **PLAIN)
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
+
+
+def test_the_current_folder_is_no_output(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with nothing_new_in(tmp_path), pytest.raises(DataError, match=r"^\.: exists already; give another name"):
+        prepare(text, ".", **PLAIN)

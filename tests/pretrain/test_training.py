@@ -490,6 +490,25 @@ def test_no_checkpoint_holds_what_is_no_number(text: Corpus, tmp_path: Path) -> 
             assert torch.isfinite(value).all(), f"{path}: {name}"
 
 
+def test_a_gpu_without_memory_left_is_one_line(
+    text: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Training.step
+
+    def full(self: Training, number: int, *rest: Any) -> Any:
+        if number == 5:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 GiB.\nSee documentation")
+        return step(self, number, *rest)
+
+    monkeypatch.setattr(Training, "step", full)
+    with pytest.raises(ElmoError) as error:
+        train(text, tmp_path)
+    assert str(error.value) == (
+        f"out of memory on cpu after step 5; the last good checkpoint is {tmp_path / 'checkpoints' / 'step-00000004'}. "
+        "Try a lower batch.size in a new run, or a higher batch.accumulate"
+    )
+
+
 class Worsening(Told):
     """After the fifth step the softmax is sure of one word, and wrong."""
 
@@ -562,6 +581,46 @@ def test_resumed_after_its_end(text: Corpus, tmp_path: Path) -> None:
     train(text, tmp_path / "whole", "steps=8")
     ours, theirs = tensors(tmp_path / "run", 8), tensors(tmp_path / "whole", 8)
     assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux says what is mapped into memory")
+def test_a_resumed_run_needs_its_checkpoint_no_more(text: Corpus, tmp_path: Path) -> None:
+    """It is removed while the run goes on; a network disk would refuse to remove a file that is mapped into memory."""
+    train(text, tmp_path, stop_at=3)
+    training = Training(text, tmp_path, recipe(), resume=True)
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+    assert training.train()
+
+
+def test_fewer_steps_than_are_done(text: Corpus, tmp_path: Path) -> None:
+    """The record would say that the run has four steps."""
+    train(text, tmp_path, stop_at=5)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError) as refused:
+        train(text, tmp_path, "steps=4", resume=True)
+    message = "the recipe has 4 steps, but the run has done 5. Set steps to 5 or more"
+    assert str(refused.value) == f"{tmp_path}: {message}"
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize(("last", "best"), [(6.5, 5), (7.5, 4)])
+def test_no_step_more_than_are_done(
+    last: float, best: int, text: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was interrupted at step 5 is to end there: that step may be the best, so it is evaluated, once."""
+    script = Scripted(monkeypatch, 7.0, last, 9.0)
+    train(text, tmp_path, stop_at=5)
+    assert script.steps == [4]
+    for _ in range(2):
+        train(text, tmp_path, "steps=5", resume=True)
+        assert script.steps == [4, 5]
+        exported = load_file(tmp_path / "model" / "model.safetensors")
+        assert all(torch.equal(value, tensors(tmp_path, best)[name]) for name, value in exported.items())
+    evaluated = [(line["step"], line["perplexity"]) for line in metrics(tmp_path) if "perplexity" in line]
+    assert evaluated == [(4, 7.0), (5, last)]
+    longer = train(text, tmp_path, "steps=6", resume=True)  # and it remembers
+    assert (longer.progress.best_step, longer.progress.worse) == (best, 1 if best == 5 else 2)
+    assert longer.progress.best == min(7.0, last)
 
 
 def test_resumed_after_its_patience_ended(text: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -663,7 +722,11 @@ def test_a_damaged_checkpoint(text: Corpus, tmp_path: Path) -> None:
     short = (saved / "training.safetensors").read_bytes()[:20]
     some = save({"state.h": torch.zeros(1, 1, 4, 1)})
     damaged = {
-        "training.json": [b"", b"{", b"[]", b"{}", b'{"progress": {"steps": 3}}', b"\xff"],
+        "training.json": [
+            *(b"", b"{", b"[]", b"{}", b'{"progress": {"steps": 3}}', b"\xff", b"[" * 100_000),
+            *(b'{"progress": {"step": [3], "sums": [0, 0]}}', b'{"progress": {"step": 2, "sums": [0, 0]}}'),
+            *(b'{"progress": {"step": 3, "sums": [0]}}', b'{"progress": {"step": 3, "sums": 0}}'),
+        ],
         "training.safetensors": [b"", short, some],
         "model.safetensors": [b"", some],
         "config.json": [b"{"],

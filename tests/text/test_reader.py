@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import sys
 import tracemalloc
 import zipfile
@@ -103,6 +104,20 @@ def test_a_folder_stands_for_its_files(tmp_path: Path) -> None:
     assert read(*reader.files([tmp_path, tmp_path / "a.txt"])) == ["a.txt", "b.txt", "deep/c.txt", "a.txt"]
 
 
+def test_links_to_folders_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+    """Their texts would be missing, and nobody would notice."""
+    for name in ("text/a.txt", "text/deep/b.txt", "elsewhere/c.txt", "elsewhere/.hidden/d.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "text" / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "text" / "deep" / "up").symlink_to(tmp_path / "text")
+    (tmp_path / "text" / "self").symlink_to(".")
+    (tmp_path / "text" / "broken").symlink_to("nowhere")
+    (tmp_path / "text" / ".git").symlink_to(tmp_path / "elsewhere")
+    found = [str(Path(name).relative_to(tmp_path / "text")) for name in reader.files([tmp_path / "text"])]
+    assert found == ["a.txt", "deep/b.txt", "link/c.txt"]
+
+
 @given(st.lists(st.text(st.sampled_from("ab\r é")), max_size=30), st.integers(1, 50), st.booleans())
 @settings(deadline=None)
 def test_pieces_are_whole_lines_of_about_the_size(
@@ -180,7 +195,10 @@ def test_bytes_that_are_not_utf8(size: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [64, 1 << 20, 16 << 20])
 def test_a_line_of_ten_megabytes(size: int, tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"one\ntwo\n" + b"x" * 10_000_000 + b"\nlast\n")
-    message = r"a\.txt: line 3 has 10,000,000 bytes, more than 1,000,000; is it text\? Use --longest-line 10000000"
+    message = (
+        r"a\.txt: line 3 has 10,000,000 bytes, more than 1,000,000; is it text\? Use --longest-line 10000000 to "
+        r"accept it, an option of `elmo prepare`$"  # `elmo pretrain`, which reads text too, has no such option
+    )
     with pytest.raises(DataError, match=message):
         read(path, longest=1_000_000, size=size)
     assert [len(line) for line in read(path, longest=10_000_000, size=size)] == [3, 3, 10_000_000, 4]
@@ -220,6 +238,29 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         reader.files([tmp_path / "none.txt"])
     with pytest.raises(DataError, match=r"no file in this folder; expected text files"):
         reader.files([tmp_path])
+
+
+def test_a_name_that_no_file_can_have_is_one_line() -> None:
+    name = "x" * 300
+    for use in (lambda: reader.files([name]), lambda: read_lines(name)):
+        with pytest.raises(DataError, match=rf"^{name}: cannot be read \(File name too long\); expected a text file$"):
+            use()
+
+
+def test_a_folder_that_may_not_be_read_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever part of the text is in it would be missing."""
+    (tmp_path / "text" / "closed").mkdir(parents=True)
+    write(tmp_path / "text" / "a.txt", PLAIN)
+    scandir = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"text/closed: cannot be read \(Permission denied\); expected a text file$"):
+        reader.files([tmp_path / "text"])
 
 
 def test_a_disk_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

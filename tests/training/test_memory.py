@@ -43,3 +43,11 @@ def test_the_peak_of_memory_is_the_systems_figure_or_none(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Path, "read_text", unreadable)
     assert memory.peak(torch.device("cpu")) is None
+
+
+def test_memory_of_a_gpu_that_an_earlier_run_freed_is_available(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch keeps it until it is asked to give it back: 3 of 10 bytes here."""
+    free = [7]
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.__setitem__(0, 10))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[0], 20))
+    assert memory.available(torch.device("cuda")) == 10

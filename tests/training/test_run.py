@@ -1,6 +1,8 @@
 """A run's folder: begun once, logged line by line, whatever moment it was killed in."""
 
+import errno
 import json
+import os
 import sys
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -163,7 +165,7 @@ def test_a_damaged_line_in_the_middle_is_named(line: bytes, tmp_path: Path) -> N
             use()
 
 
-@pytest.mark.parametrize("text", ["{", "", "\udcff"])
+@pytest.mark.parametrize("text", ["{", "", "\udcff", "[" * 100_000])
 def test_a_damaged_record_is_named(text: str, tmp_path: Path) -> None:
     run = begin(tmp_path)
     (tmp_path / "run.json").write_text(text, encoding="utf-8", errors="surrogateescape")
@@ -172,7 +174,13 @@ def test_a_damaged_record_is_named(text: str, tmp_path: Path) -> None:
             use()
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"task": "ner", "config": {}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[]", "{}", '{"task": "ner", "config": {}}', '{"task": "pretrain", "config": {}, "sources": {"corpus": []}}'),
+        '{"task": "pretrain", "config": {}, "sources": {"corpus": {"path": "a"}}}',
+    ],
+)
 def test_a_record_of_something_else(text: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(DataError, match=r"run\.json: not the record of a run"):
@@ -241,8 +249,62 @@ def test_other_data_are_refused(tmp_path: Path) -> None:
 def test_checkpoints_without_a_record_are_not_overwritten(tmp_path: Path) -> None:
     """Their steps would be taken for those of the new run."""
     (tmp_path / "checkpoints" / "step-00000001").mkdir(parents=True)
-    with pytest.raises(DataError, match=r"already contains a run"):
+    with pytest.raises(DataError) as refused:
         begin(tmp_path)
+    assert str(refused.value) == (
+        f"{tmp_path / 'checkpoints'}: exists already, without the run.json of a run that could be resumed. Move it "
+        "away, or choose another folder"
+    )
+
+
+@pytest.mark.parametrize("name", ["model", "metrics.jsonl"])
+@pytest.mark.parametrize("link", [True, False])
+def test_files_of_the_user_that_a_run_would_replace_are_kept(name: str, link: bool, tmp_path: Path) -> None:
+    """The end of the run would have removed `model`; its lines would have been mixed with those of another log."""
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    out.mkdir()
+    place = mine if link else out / name
+    if name == "model":
+        place.mkdir()
+        (place / "notes.txt").write_text("mine")
+    else:
+        place.write_text('{"step": 1}\n')
+    if link:
+        (out / name).symlink_to(place)
+    with pytest.raises(DataError, match=rf"out/{name}: exists already, without the run\.json of a run that could be"):
+        begin(out)
+    assert [path.name for path in out.iterdir()] == [name]
+
+
+def test_a_link_that_leads_nowhere_is_in_the_way_of_the_model(tmp_path: Path) -> None:
+    (tmp_path / "model").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"model: exists already, without the run\.json"):
+        begin(tmp_path)
+
+
+def test_the_result_replaces_an_older_one_and_what_a_killed_run_left(tmp_path: Path) -> None:
+    run = begin(tmp_path)
+    for name in (".model.abc", "model"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "old").write_text("old")
+    run.export(lambda folder: (folder / "new").touch())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run.json"]
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["new"]
+
+
+def test_an_older_result_stays_if_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if that is found out only when the new one is complete."""
+    run = begin(tmp_path)
+    run.export(lambda folder: (folder / "old").touch())
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match=r"model: the disk is full; nothing was written"):
+        run.export(lambda folder: (folder / "new").touch())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "run.json"]
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["old"]
 
 
 def test_files_and_tensors_have_fingerprints(tmp_path: Path) -> None:

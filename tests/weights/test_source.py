@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from elmo.errors import DataError, WeightsError
-from elmo.model.bilm import BiLM
-from elmo.model.lstm import State
+from elmo.model.bilm import BiLM, BiLMConfig
+from elmo.model.lstm import LSTMConfig, State
 from elmo.text.vocabulary import Vocabulary
 from elmo.weights import archive, bilm_tf, folder, installed, published, source
 from elmo.weights.folder import Pretrained
@@ -354,6 +354,26 @@ def test_a_vocabulary_that_is_not_there(tmp_path: Path) -> None:
 def write_model_of_words(place: Path) -> None:
     options = {"lstm": OPTIONS["lstm"], "n_tokens_vocab": len(WORDS)}
     write_published(place, options, WEIGHTS | datasets(write_table(place.with_suffix(".hdf5"))))
+
+
+def test_a_folder_of_a_model_of_words_needs_all_of_its_words(tmp_path: Path) -> None:
+    """A word beyond the table would be looked up in it."""
+    place = tmp_path / "model"
+    torch.manual_seed(0)
+    bilm = BiLM(BiLMConfig(LSTMConfig(6, 3), None, n_words=len(WORDS)))
+    folder.write(Pretrained(bilm, Vocabulary(WORDS)), place)
+    assert source.read(place).vocabulary is not None
+    message = rf"^{re.escape(str(place))}/config\.json: has rows for 5 words, the vocabulary 6 words$"
+    Vocabulary([*WORDS, "dog"]).write(place / "vocabulary.txt")
+    Vocabulary([*WORDS, "dog"]).write(tmp_path / "words.txt")
+    for more in ({}, {"vocabulary": tmp_path / "words.txt"}):
+        with pytest.raises(WeightsError, match=message):
+            source.read(place, **more)
+    (place / "vocabulary.txt").unlink()
+    with pytest.raises(WeightsError, match=r"config\.json: this model reads word ids; give the file of its words with"):
+        source.read(place)
+    Vocabulary(WORDS).write(place / "vocab-2016.txt")
+    assert source.read(place).vocabulary is not None
 
 
 def test_a_zip_of_a_model_of_words_with_its_vocabulary_elsewhere(tmp_path: Path) -> None:

@@ -281,6 +281,19 @@ def test_scales_that_do_not_belong_to_their_matrix(tmp_path: Path, shape: tuple[
         folder.read(tmp_path / "model")
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn])
+def test_scales_that_are_no_floats(tmp_path: Path, dtype: torch.dtype) -> None:
+    folder.write(Pretrained(a_model()), tmp_path / "model", torch.int8)
+    path = tmp_path / "model" / "model.safetensors"
+    tensors = load_file(path)
+    name = "lstms.0.weight_input"
+    save_file({**tensors, f"{name}.scale": tensors[f"{name}.scale"].to(dtype)}, path)
+    with pytest.raises(WeightsError) as error:
+        folder.read(tmp_path / "model")
+    kind = str(dtype).removeprefix("torch.")
+    assert str(error.value) == f"{path}: {name!r} has scales of type {kind}; expected float32"
+
+
 def test_a_header_that_would_fill_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes((17 << 20).to_bytes(8, "little") + b" " * 100)

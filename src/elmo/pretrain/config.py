@@ -16,6 +16,7 @@ from elmo.config import (
     PositiveFloat,
     PositiveInt,
     Probability,
+    Seed,
     build,
     merged,
     parse_assignments,
@@ -119,7 +120,7 @@ class PretrainConfig(CheckedConfig):
 
     epochs: PositiveFloat = 10.0
     steps: PositiveInt | None = None  # instead of epochs
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     model: ArchitectureConfig = field(default_factory=ArchitectureConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     dropout: Probability = 0.1
@@ -152,7 +153,7 @@ class PretrainConfig(CheckedConfig):
         model = ArchitectureConfig.preset(preset or "original")
         values = cls(model=model, **(FINETUNING if finetuning else {})).values()
         if started_with is not None:
-            values = {**started_with, "model": started_with["model"] if preset is None else values["model"]}
+            values = {**started_with, "model": started_with.get("model") if preset is None else values["model"]}
         values = merged(merged(values, read_toml(file) if file is not None else {}), parse_assignments(assignments))
         return build(cls, values)
 

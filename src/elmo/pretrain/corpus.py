@@ -8,11 +8,13 @@
 
 import hashlib
 import json
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -24,9 +26,12 @@ from elmo.text.vocabulary import Vocabulary
 
 FORMAT = 1
 MANIFEST, WORDS, VOCABULARY = "corpus.json", "words.txt", "vocabulary.txt"
+LARGEST = 1 << 48  # of any number in the manifest
 BEGIN, END, UNKNOWN_ROW = 0, 1, 2  # rows of words.txt; BEGIN and END are around sentences, and nowhere else
 
 Rows = npt.NDArray[np.uint32]
+
+_FILE = re.compile(r"[\w-]{1,50}\.npy", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -89,11 +94,12 @@ class Corpus:
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
             shards = {part: tuple(Shard(**shard) for shard in manifest[part]) for part in ("train", "heldout")}
+            _check(manifest["words"], (*shards["train"], *shards["heldout"]))
         except FileNotFoundError:
             raise DataError(f"{folder}: no {MANIFEST} in it; expected a folder that `elmo prepare` wrote") from None
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"{path}: not the manifest of a corpus ({error}); prepare the text again") from None
         if manifest.get("format") != FORMAT:
             raise DataError(f"{path}: format {manifest.get('format')!r}; expected {FORMAT}. Prepare the text again")
@@ -103,7 +109,10 @@ class Corpus:
     def words(self) -> Words:
         """All distinct words."""
         path = self._existing(WORDS)
-        words = Words(path) if path.stat().st_size else ()
+        try:
+            words = Words(path) if path.stat().st_size else ()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from None
         if not isinstance(words, Words) or len(words) != self.manifest["words"]:
             raise DataError(
                 f"{self.folder / WORDS}: {len(words)} words; expected {self.manifest['words']}, the number in "
@@ -115,7 +124,11 @@ class Corpus:
     def vocabulary(self) -> Vocabulary:
         """The words that the language model predicts: the first part of the table of all words."""
         path = self._existing(VOCABULARY)
-        if not self.words.begin_with(path.read_bytes()):
+        try:
+            lines = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+        if not self.words.begin_with(lines):
             raise DataError(f"{path}: not the first lines of {WORDS}; it has changed. Prepare the text again")
         return Vocabulary.read(path)
 
@@ -129,7 +142,7 @@ class Corpus:
         path = self._existing(shard.file)
         try:
             rows: Rows = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (ValueError, EOFError, OSError) as error:
+        except (ValueError, EOFError, OSError, SyntaxError, TokenError) as error:  # its header is read as Python
             raise DataError(f"{path}: damaged ({error}); prepare the text again") from None
         if rows.dtype != np.uint32 or rows.shape != (len(shard),) or zlib.crc32(rows.data) != shard.crc32:
             raise DataError(f"{path}: has changed since the corpus was prepared; prepare the text again")
@@ -148,6 +161,16 @@ class Corpus:
         if not path.is_file():
             raise DataError(f"{path}: not found, though it is part of the corpus. Prepare the text again")
         return path
+
+
+def _check(words: Any, shards: Sequence[Shard]) -> None:
+    """Raise a ValueError unless all numbers of a manifest are possible, and its files are beside it."""
+    for number in (words, *(n for shard in shards for n in (shard.tokens, shard.sentences, shard.crc32))):
+        if type(number) is not int or not 0 <= number < LARGEST:
+            raise ValueError(f"{number!r} is no number of words, tokens or sentences, nor a checksum")
+    for shard in shards:
+        if not isinstance(shard.file, str) or not _FILE.fullmatch(shard.file):
+            raise ValueError(f"{shard.file!r} is no file of a corpus")
 
 
 def sentences_in(text: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

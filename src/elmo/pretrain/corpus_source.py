@@ -10,6 +10,7 @@ from elmo.errors import ConfigError
 from elmo.pretrain.corpus import MANIFEST, Corpus
 from elmo.pretrain.distributed import World
 from elmo.pretrain.prepare import prepare
+from elmo.text.reader import files
 from elmo.text.tokenizers import source
 
 
@@ -46,7 +47,10 @@ class TextOptions:
 
 def is_prepared(path: Path) -> bool:
     """Return whether `elmo prepare` wrote this folder."""
-    return (path / MANIFEST).exists()
+    try:
+        return (path / MANIFEST).exists()
+    except OSError:  # it may not be read: listing the files of the text says so
+        return False
 
 
 def open_or_prepare(
@@ -70,6 +74,8 @@ def open_or_prepare(
                     f"the option, or give it to `elmo prepare`"
                 )
         return Corpus.open(path)
+    if path.name == MANIFEST and path.is_file():
+        raise ConfigError(f"{path}: is a file of a prepared corpus; expected its folder, {path.parent}")
     tokenizer, vocabulary = options.tokenizer or "moses", options.vocabulary
     world = world or World()
     folder = cache / f"corpus-{_fingerprint(path, vocabulary, tokenizer, heldout)}"
@@ -84,7 +90,7 @@ def open_or_prepare(
 
 def _fingerprint(path: Path, vocabulary: Path | None, tokenizer: str, heldout: str) -> str:
     """Hash what the corpus depends on: the files, with their sizes and times, and how they are read."""
-    text = sorted(path.rglob("*")) if path.is_dir() else [path]
-    files = [*text, *(file for file in (vocabulary, source(tokenizer)) if file is not None)]
-    facts = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
+    text = [Path(name) for name in files([path])]
+    read = [*text, *(file for file in (vocabulary, source(tokenizer)) if file is not None)]
+    facts = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in read if file.is_file()]
     return hashlib.sha256(repr((facts, tokenizer, heldout)).encode()).hexdigest()[:12]

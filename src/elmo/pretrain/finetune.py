@@ -55,24 +55,24 @@ def finetune(
         raise WeightsError("a model of ELMoForManyLangs cannot be trained further: its words are not read as bytes")
     if not corpus.heldout:
         raise DataError(f"{corpus.folder}: nothing is held out; prepare it with --heldout to measure the improvement")
+    world = world or World()
     first = out / SOFTMAX
     if resume and not (first / RECORD).exists():
         Run(out).refuse_missing()
+    if not resume and world.rank == 0:
+        Run(out).refuse_used()  # before the first stage, which may take hours
     if model.bilm.softmax is None:
-        start = with_new_softmax(model, corpus, config.seed)
-        if resume and (first / MODEL).exists():
-            Run(first).compare(request(corpus, config, start))
-        else:
-            softmax = Training(
-                corpus, first, config,
-                resume=resume and (first / RECORD).exists(), start=start, softmax_only=True,
-                ignore_memory=ignore_memory, world=world, report=report, facts=facts,
-            )  # fmt: skip
-            if not softmax.train(stop):
-                return None
-            softmax.world.barrier()
-            if stop is not None and stop.is_set():
-                return None
+        if resume and not (first / RECORD).exists():
+            raise DataError(
+                f"{out}: the run was started with a model that has a softmax, and this one has none (there is no "
+                f"{first}). Give the same model, or choose another folder"
+            )
+        finished = _train_softmax(
+            with_new_softmax(model, corpus, config.seed), corpus, first, config,
+            resume=resume, ignore_memory=ignore_memory, stop=stop, world=world, report=report, facts=facts,
+        )  # fmt: skip
+        if not finished:
+            return None
         model = folder.read(first / MODEL, softmax=True)
     if model.vocabulary is None:
         raise WeightsError("the model has a softmax but no vocabulary.txt; expected one, to train it further")
@@ -88,6 +88,31 @@ def finetune(
         return None
     training.bilm.load_state_dict(folder.read(out / MODEL, softmax=True).bilm.state_dict())
     return Change(before, training.heldout())
+
+
+def _train_softmax(
+    start: Pretrained,
+    corpus: Corpus,
+    out: Path,
+    config: PretrainConfig,
+    *,
+    resume: bool,
+    stop: threading.Event | None,
+    world: World,
+    **options: Any,
+) -> bool:
+    """Do the first stage; return False if `stop` ended it early.
+
+    A function of its own, so that its weights, optimizer and graphs are not in memory during the second stage.
+    """
+    if resume and (out / MODEL).exists():
+        Run(out).compare(request(corpus, config, start))
+        return True
+    training = Training(corpus, out, config, resume=resume, start=start, softmax_only=True, world=world, **options)
+    if not training.train(stop):
+        return False
+    world.barrier()
+    return stop is None or not stop.is_set()
 
 
 def steps_saved(out: Path) -> int:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from elmo.errors import ConfigError, DataError, no_softmax
+from elmo.errors import ConfigError, DataError, WeightsError, no_softmax
 from elmo.files import locked
 from elmo.model.device import device_named
 from elmo.pretrain import evaluate
@@ -20,6 +20,7 @@ from elmo.pretrain.loop import Report, Training
 from elmo.training.interrupt import stopping
 from elmo.training.run import MODEL, RECORD, Run
 from elmo.weights import source
+from elmo.weights.folder import VOCABULARY
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,10 @@ def perplexity(
     if state not in ("carried", "fresh"):
         raise ConfigError(f"--state is {state!r}; expected carried or fresh")
     read = source.read(model, softmax=True)
-    if read.bilm.softmax is None or read.vocabulary is None:
+    if read.bilm.softmax is None:
         raise no_softmax(model)
+    if read.vocabulary is None:
+        raise WeightsError(f"{model}: has a softmax but no {VOCABULARY}; expected the file with its words")
     with tempfile.TemporaryDirectory() as temporary:
         text = open_or_prepare(Path(corpus), Path(temporary), TextOptions(tokenizer))
         prepared = text.folder == Path(corpus)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from elmo.config import differences
 from elmo.errors import ConfigError, ElmoError, WeightsError
+from elmo.messages import counted
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.device import PRECISIONS, device_named
 from elmo.model.lstm import State
@@ -75,6 +76,7 @@ class TrainingState(Best):
     sums: list[float] = field(default_factory=list)  # of the losses since the last logged line, by direction
     since: int = 0  # steps since the last logged line
     lowest: float | None = None  # the lowest logged loss
+    evaluated: int | None = None  # the step of the last evaluation
 
 
 class Training:
@@ -147,6 +149,7 @@ class Training:
             self.run.listeners.append(report.logged)
         if saved is not None:
             self._restore(saved, own)
+        self._refuse_fewer_steps()
         if self.world.rank == 0:
             if resume:
                 self.run.rewind(self.request, self.progress.step)
@@ -158,8 +161,12 @@ class Training:
         if self.report and self.world.rank == 0:
             self.report.planned(self.plan, self.progress.step)
         boarded = self.config.tensorboard and self.world.rank == 0
-        with tensorboard(self.run, self.progress.step) if boarded else nullcontext():
-            reached_last = self._train_steps(stop or threading.Event())
+        try:
+            with tensorboard(self.run, self.progress.step) if boarded else nullcontext():
+                reached_last = self._train_steps(stop or threading.Event())
+        except torch.OutOfMemoryError:
+            advice = self.run.advice(None, "batch.size in a new run, or a higher batch.accumulate")
+            raise ElmoError(f"out of memory on {self.device} after step {self.progress.step}; {advice}") from None
         if reached_last:
             self._export()
         return reached_last
@@ -168,6 +175,8 @@ class Training:
         config, progress = self.config, self.progress
         pending: tuple[int, Tensor] | None = None  # losses and norm of the last step, still on the device
         clock, timed_from = time.perf_counter(), progress.step
+        if progress.step == self.plan.steps and progress.evaluated != progress.step and self.corpus.heldout:
+            self._evaluate_last()
         interrupted, exhausted = False, progress.exhausted(config.evaluation.patience)
         batches = self.batches.from_step(progress.step, self.plan.steps, pinned=self.device.type == "cuda")
         while progress.step < self.plan.steps and not (interrupted or exhausted):
@@ -256,15 +265,30 @@ class Training:
             raise WeightsError(
                 f"{saved.path}: a checkpoint of another architecture: {different}. Resume with the same architecture"
             )
+        for parameter in bilm.parameters():  # not mapped: on a network disk, a mapped checkpoint cannot be removed
+            parameter.data = parameter.data.to(self.device, copy=True)
         return bilm
 
     def _restore(self, saved: Checkpoint, own: range) -> None:
         rows = slice(own.start, own.stop)
         with saved.reading():
-            self.progress = TrainingState(**saved.facts()["progress"])
+            progress = TrainingState(**saved.facts()["progress"])
+            if progress.step != saved.step or len(progress.sums) != len(self.progress.sums):
+                raise ValueError(f"it has step {progress.step} and sums {progress.sums}")
+            self.progress = progress
             tensors = saved.tensors()
-            self.state = State(*(tensors.pop(f"state.{part}")[:, :, rows].to(self.device) for part in ("h", "c")))
+            state = (tensors.pop(f"state.{part}")[:, :, rows] for part in ("h", "c"))
+            self.state = State(*(part.to(self.device, copy=True) for part in state))
             self.optimizer.restore({name.removeprefix("optimizer."): value for name, value in tensors.items()})
+
+    def _refuse_fewer_steps(self) -> None:
+        """Refuse to resume with fewer steps than are done: the record would say that there were no more."""
+        done, asked = self.progress.step, self.plan.steps
+        if done > asked:
+            raise ConfigError(
+                f"{self.out}: the recipe has {counted(asked, 'step')}, but the run has done {done:,}. Set steps to "
+                f"{done} or more"
+            )
 
     # During training
 
@@ -322,6 +346,7 @@ class Training:
         """Log the held-out perplexity; returns whether it is the best so far."""
         found = self.heldout()
         better = self.progress.count(found.mean, self.progress.step, lower_is_better=True)
+        self.progress.evaluated = self.progress.step
         self._record(
             perplexity=found.mean,
             forward_perplexity=found.forward,
@@ -329,6 +354,13 @@ class Training:
             unknown=found.unknown,
         )
         return better
+
+    def _evaluate_last(self) -> None:
+        """Evaluate the last step of a run that was interrupted there, and was given no more steps when it resumed."""
+        self._evaluate()
+        if self.world.rank == 0:
+            self.run.checkpoint(self.progress.step).replace_facts({"progress": asdict(self.progress)})
+        self.world.barrier()
 
     def _record(self, **values: Any) -> None:
         """Add a line to the metrics."""

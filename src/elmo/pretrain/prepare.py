@@ -14,6 +14,7 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,7 +73,7 @@ def prepare(
     settings = PrepareSettings(
         tokenizer=tokenizer,
         sentences=sentences,
-        heldout=f"{heldout:f}" if isinstance(heldout, float) else str(heldout),
+        heldout=f"{Decimal(str(heldout)):f}" if isinstance(heldout, float) else str(heldout),
         vocabulary=None if vocabulary is None else str(vocabulary),
         vocab_size=vocab_size,
         min_count=min_count,
@@ -124,7 +125,7 @@ class _Preparation:
             ranges = [self.key_range("train", text, low=bound), self.key_range("heldout", text, high=bound)]
             heldout = _Parts((), 0, 0)
         words = number_words(text.parts + heldout.parts, known.words if known else SPECIAL)
-        shards, counts = self.merge(ranges, len(words))
+        shards, counts = self.merge(ranges, len(words), [len(text.parts), len(heldout.parts)])
         order = _order(words, counts, len(known) if known else len(SPECIAL))
         size = len(known) if known else self.vocabulary_size(counts[order])
         if known:
@@ -202,9 +203,9 @@ class _Preparation:
         if number:
             log.warning("%s: %d of its %d sentences are in the training text too", name, number, len(keys))
 
-    def merge(self, ranges: list[KeyRange], n_words: int) -> tuple[list[Merged], Counts]:
-        """Merge all shards; count how often each word occurs in the training part."""
-        folder = self._shards()
+    def merge(self, ranges: list[KeyRange], n_words: int, parts: list[int]) -> tuple[list[Merged], Counts]:
+        """Merge all shards; count how often each word occurs in the training part. `parts`: how many of each text."""
+        folder = self._shards(parts)
         asked = self.settings.shards
         pieces = [
             piece
@@ -216,21 +217,23 @@ class _Preparation:
         counts = np.zeros(n_words, dtype=np.int64)
         shards = []
         tokens = 0
-        for merged, counted in self.pool.map(make, iter(pieces)):
-            if not merged.sentences:
+        for done, (merged, counted) in enumerate(self.pool.map(make, iter(pieces)), 1):
+            train = merged.name.startswith("train")
+            if not merged.sentences and asked is not None and train:
                 raise DataError(f"--shards {asked}: too many for this text, because one would be empty; expected fewer")
-            if merged.name.startswith("train"):
+            if train:
                 counts += counted
-            shards.append(merged)
+            if merged.sentences:  # there are fewer shards if nearly all sentences are the same
+                shards.append(merged)
             tokens += merged.tokens
-            self.progress("merging", len(shards), len(pieces), tokens)
+            self.progress("merging", done, len(pieces), tokens)
         return shards, counts
 
-    def _shards(self) -> Path:
-        """Return the folder of merged shards; shards of other settings are removed, because merging is quick."""
+    def _shards(self, parts: list[int]) -> Path:
+        """Return the folder of merged shards; shards of other settings or parts are removed: merging is quick."""
         folder = self.work / "shards"
         file = folder / "settings.json"
-        settings = json.dumps(self.settings.merging())
+        settings = json.dumps({**self.settings.merging(), "parts": parts})
         if not file.exists() or file.read_text(encoding="utf-8") != settings:
             shutil.rmtree(folder, ignore_errors=True)
             with replacing(file) as path:

@@ -19,6 +19,8 @@ from elmo.text.tokenizers import source, tokenizer
 from elmo.text.vocabulary import SPECIAL
 
 SETTINGS, CORPUS = "settings.json", "corpus"
+# The names in a work folder, also of files that were being written.
+_OWN = re.compile(r"\.?(settings\.json|corpus\.json|rows\.npy)(\.\d+\.tmp)?|parts|heldout|shards|corpus")
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class PrepareSettings:
 @contextmanager
 def work_folder(target: Path, settings: PrepareSettings) -> Iterator[Path]:
     """Lock and open the work folder; it is removed if an error ends the run before the first part is complete."""
-    work = target.with_name(target.name + ".part")
+    work = target.parent / f"{target.name}.part"
     path = work / SETTINGS
     now = settings.reading()
     with locked(target):
@@ -108,6 +110,7 @@ def work_folder(target: Path, settings: PrepareSettings) -> Iterator[Path]:
             _remove(work)
         refuse_existing(target)
         if not path.exists():
+            _clear(work)
             with replacing(path) as temporary:
                 temporary.write_text(json.dumps(now, indent=1), encoding="utf-8")
         before = _settings(path)
@@ -123,6 +126,22 @@ def work_folder(target: Path, settings: PrepareSettings) -> Iterator[Path]:
             if not any(work.glob("*/*.json")):
                 shutil.rmtree(work, ignore_errors=True)
             raise
+
+
+def _clear(work: Path) -> None:
+    """Remove what a killed run left without its settings; refuse a folder with other files, which are the user's."""
+    try:
+        others = sorted(path.name for path in work.iterdir() if not _OWN.fullmatch(path.name))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise write_error(work, error) from error
+    if others:
+        raise DataError(
+            f"{work}: contains {others[0]!r}, which `elmo prepare` did not write there; it would remove the folder at "
+            f"its end. Move it away, or choose another output"
+        )
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def finish(work: Path, target: Path) -> None:

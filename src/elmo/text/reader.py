@@ -9,6 +9,7 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import re
 import sys
 import zlib
@@ -125,25 +126,51 @@ def files(names: Iterable[str | Path]) -> list[str]:
     found = []
     for name in map(str, names):
         path = Path(name).expanduser()
-        if path.is_dir():
-            inside = [file.relative_to(path) for file in path.rglob("*") if file.is_file()]
-            shown = [file for file in inside if not any(part.startswith(".") for part in file.parts)]
-            if not shown:
-                raise DataError(f"{name}: no file in this folder; expected text files")
-            found += [str(path / file) for file in sorted(shown)]
-        elif name == STDIN or path.exists():
-            found.append(name if name == STDIN else str(path))
-        else:
-            raise DataError(f"{name}: not found; expected a text file, a folder of them, or {STDIN} for standard input")
+        try:
+            if path.is_dir():
+                inside = _inside(path)
+                if not inside:
+                    raise DataError(f"{name}: no file in this folder; expected text files")
+                found += inside
+            elif name == STDIN or path.exists():
+                found.append(name if name == STDIN else str(path))
+            else:
+                raise DataError(
+                    f"{name}: not found; expected a text file, a folder of them, or {STDIN} for standard input"
+                )
+        except OSError as error:  # a folder that may not be read, a name that is too long
+            raise _unreadable(error.filename or name, error) from None
     return found
+
+
+def _inside(folder: Path) -> list[str]:
+    """List the files in a folder, sorted, except hidden ones. Links to folders are followed, unless they are loops."""
+    found: list[Path] = []
+    above = {str(folder): [os.path.realpath(folder)]}  # of each folder: itself and those around it
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for place, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+        shown = [name for name in names if not name.startswith(".")]
+        found += [path for path in (Path(place, name) for name in shown) if path.is_file()]
+        inner = [(name, os.path.realpath(Path(place, name))) for name in folders if not name.startswith(".")]
+        folders[:] = [name for name, real in inner if real not in above[place]]
+        above |= {os.path.join(place, name): [*above[place], real] for name, real in inner}  # noqa: PTH118 (as os.walk)
+    return [str(path) for path in sorted(found)]
+
+
+def _unreadable(name: object, error: OSError) -> DataError:
+    return DataError(f"{name}: cannot be read ({error.strerror}); expected a text file")
 
 
 def total_bytes(names: Sequence[str]) -> int | None:
     """Add up the sizes of the files on the disk; None if one of them is not a file, so that its size is unknown."""
     paths = [Path(name).expanduser() for name in names]
-    if not all(path.is_file() for path in paths):
+    try:
+        return sum(path.stat().st_size for path in paths) if all(path.is_file() for path in paths) else None
+    except OSError:  # it may not be read: opening it says so
         return None
-    return sum(path.stat().st_size for path in paths)
 
 
 def pieces(
@@ -211,7 +238,7 @@ def _open(name: str) -> IO[bytes]:
     try:
         return Path(name).expanduser().open("rb")
     except OSError as error:
-        raise DataError(f"{name}: cannot be read ({error.strerror}); expected a text file") from None
+        raise _unreadable(name, error) from None
 
 
 def _chunks(name: str, file: IO[bytes]) -> Iterator[bytes]:
@@ -300,7 +327,8 @@ def _rest_of_line(chunks: Iterator[bytes]) -> int:
 
 def _too_long(where: str, size: int, longest: int) -> DataError:
     return DataError(
-        f"{where} has {size:,} bytes, more than {longest:,}; is it text? Use --longest-line {size} to accept it"
+        f"{where} has {size:,} bytes, more than {longest:,}; is it text? Use --longest-line {size} to accept "
+        f"it, an option of `elmo prepare`"
     )
 
 

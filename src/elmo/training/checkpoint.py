@@ -9,6 +9,7 @@ Random numbers and the text of a step depend only on the seed and the step, so n
 """
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from elmo.errors import WeightsError
-from elmo.files import new_folder, write_error
+from elmo.files import new_folder, replacing, write_error
 
 TENSORS, FACTS = "training.safetensors", "training.json"
 _STEP = re.compile(r"step-(\d{8,})")
@@ -49,6 +50,11 @@ class Checkpoint:
             facts: dict[str, Any] = json.loads((self.path / FACTS).read_text(encoding="utf-8"))
             return facts
 
+    def replace_facts(self, facts: Mapping[str, Any]) -> None:
+        """Write other facts."""
+        with replacing(self.path / FACTS) as temporary:
+            temporary.write_text(_json(facts), encoding="utf-8")
+
     def tensors(self) -> dict[str, Tensor]:
         """Read the tensors that were given to `save`."""
         with self.reading(), safe_open(self.path / TENSORS, framework="pt") as file:
@@ -61,12 +67,21 @@ class Checkpoint:
             yield
         except DamagedCheckpointError:
             raise
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError, WeightsError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError, WeightsError) as error:
+            closed = self._closed()
+            if closed is not None:
+                raise WeightsError(f"{closed}: may not be read by this user; change its permissions") from None
             what = str(error).split("\n")[0]
             raise DamagedCheckpointError(
                 f"{self.path}: a damaged checkpoint ({type(error).__name__}: {what}). Remove this folder; --resume "
                 f"then continues from the checkpoint before it, or starts over"
             ) from None
+
+    def _closed(self) -> Path | None:
+        """Return the first file that this user may not read: it is not damaged, and must not be removed."""
+        if not os.access(self.path, os.R_OK | os.X_OK):
+            return self.path
+        return next((file for file in sorted(self.path.iterdir()) if not os.access(file, os.R_OK)), None)
 
 
 def save(
@@ -78,8 +93,12 @@ def save(
         with new_folder(path) as temporary:
             fill(temporary)
             save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary / TENSORS)
-            (temporary / FACTS).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+            (temporary / FACTS).write_text(_json(facts), encoding="utf-8")
     return Checkpoint(path)
+
+
+def _json(facts: Mapping[str, Any]) -> str:
+    return json.dumps(facts, indent=1) + "\n"
 
 
 def all_of(root: Path) -> list[Checkpoint]:
@@ -98,7 +117,7 @@ def keep_last(root: Path, count: int, best: int | None) -> None:
             hidden = checkpoint.path.with_name(f".{checkpoint.path.name}.removed")
             try:
                 checkpoint.path.rename(hidden)
-                shutil.rmtree(hidden)
             except OSError as error:
                 raise write_error(checkpoint.path, error) from None
+            shutil.rmtree(hidden, ignore_errors=True)  # what cannot be removed is tried again after the next checkpoint
 

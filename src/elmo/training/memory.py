@@ -12,11 +12,13 @@ _PROC, _CGROUP = Path("/proc"), Path("/sys/fs/cgroup")
 def available(device: "torch.device") -> int | None:
     """Return the bytes that a new run can use on a device; None if the system does not say.
 
-    Main memory includes file caches, which the system can free, and respects the limit of a container.
+    Main memory includes file caches, which the system can free, and respects the limit of a container. Memory of a GPU
+    that an earlier run of this process does not need any more is given back first.
     """
     if device.type == "cuda":
-        from torch.cuda import mem_get_info
+        from torch.cuda import empty_cache, mem_get_info
 
+        empty_cache()
         return int(mem_get_info(device)[0])
     free = _field(_PROC / "meminfo", "MemAvailable:")
     return None if free is None else min([1024 * free, *_left_in_groups()])

@@ -10,6 +10,7 @@ Both training loops begin and resume a run here, so they accept and refuse the s
 
 import dataclasses
 import json
+import os
 import platform
 import shutil
 import sys
@@ -73,11 +74,23 @@ class Run:
     # Begin or resume
 
     def refuse_used(self) -> None:
-        """Refuse to begin in a folder that contains a run, or what is left of one."""
-        if (self.folder / RECORD).exists() or self.checkpoints():
+        """Refuse to begin in a folder that contains a run, what is left of one, or files that a run would replace."""
+        if (self.folder / RECORD).exists():
             raise DataError(
                 f"{self.folder} already contains a run. Use --resume to continue it, or choose another folder"
             )
+        model, metrics = self.folder / MODEL, self.folder / METRICS
+        there = {
+            self.folder / CHECKPOINTS: bool(self.checkpoints()),
+            model: model.exists() or model.is_symlink(),
+            metrics: metrics.is_file(),
+        }
+        for path, exists in there.items():
+            if exists:
+                raise DataError(
+                    f"{path}: exists already, without the {RECORD} of a run that could be resumed. Move it away, or "
+                    f"choose another folder"
+                )
 
     def begin(self, request: Request, **facts: Any) -> None:
         """Begin a new run: write its record."""
@@ -101,7 +114,10 @@ class Run:
         self.refuse_missing()
         record = self.record
         kinds = {"task": str, "sources": dict, "config": dict}
-        if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
+        if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()) or not all(
+            isinstance(source, dict) and {"path", "fingerprint"} <= source.keys()
+            for source in record["sources"].values()
+        ):
             raise DataError(f"{self.folder / RECORD}: not the record of a run of this version. Choose another folder")
         if record["task"] != task:
             raise ConfigError(f"{self.folder} contains a run of {record['task']}, not of {task}. Choose another folder")
@@ -153,7 +169,7 @@ class Run:
         path = self.folder / RECORD
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{path}: damaged ({error}). Restore it, or choose another folder") from None
         if not isinstance(record, dict):
             raise DataError(f"{path}: not the record of a run. Choose another folder")
@@ -210,15 +226,23 @@ class Run:
         return f"{where}. Try a lower {' or '.join(fields)}"
 
     def export(self, fill: Callable[[Path], None]) -> Path:
-        """Write the result as `model/`; an older one is removed when the new one is complete."""
-        path = self.folder / MODEL
-        with new_folder(path) as temporary:
-            try:
-                fill(temporary)
-            except DataError as error:  # the user does not know the temporary name
-                raise DataError(str(error).replace(str(temporary), str(path))) from None
-            if path.exists():
-                shutil.rmtree(path)
+        """Write the result as `model/`; an older one is removed when the new one is in its place."""
+        path, old = self.folder / MODEL, self.folder / f".{MODEL}.{os.getpid()}.old"
+        for half in self.folder.glob(f".{MODEL}.*"):  # what a killed run left
+            shutil.rmtree(half, ignore_errors=True)
+        try:
+            with new_folder(path) as temporary:
+                try:
+                    fill(temporary)
+                except DataError as error:  # the user does not know the temporary name
+                    raise DataError(str(error).replace(str(temporary), str(path))) from None
+                if path.exists():
+                    path.rename(old)  # not removed: half of a model would look like one
+        except BaseException:
+            if old.exists() and not path.exists():
+                old.rename(path)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
         return path
 
 

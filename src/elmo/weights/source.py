@@ -56,7 +56,11 @@ def _read(
         if options is not None or token_embeddings is not None:
             raise WeightsError(f"{path}: has its own {folder.CONFIG}; options= and token_embeddings= are for an .hdf5")
         model = folder.read(path, softmax)
-        return model if words is None else replace(model, vocabulary=words)
+        model = model if words is None else replace(model, vocabulary=words)
+        if model.bilm.config.n_words is not None:  # words enter by their row
+            words = _words_of(model.vocabulary, model.bilm.config.n_words, path / folder.CONFIG)
+            return replace(model, vocabulary=words)
+        return model
     # An .hdf5 has no softmax.
     checkpoint = tf_checkpoint.find(path) if softmax or not has_hdf5(path) else None
     if checkpoint is not None:

@@ -197,6 +197,9 @@ def _checked(where: str, tensor: Tensor, scale: Tensor | None, shape: tuple[int,
         sizes = tuple(scale.shape)
         if len(sizes) != len(shape) or any(size not in (1, full) for size, full in zip(sizes, shape, strict=True)):
             raise WeightsError(f"{where} has shape {shape} and scales of shape {sizes}; expected one for each output")
+        if scale.dtype not in FLOATS:
+            kind = str(scale.dtype).removeprefix("torch.")
+            raise WeightsError(f"{where} has scales of type {kind}; expected float32")
         tensor = dequantize(tensor, scale)
     elif tensor.dtype not in FLOATS:
         found, *known = (str(dtype).removeprefix("torch.") for dtype in (tensor.dtype, *FLOATS))
