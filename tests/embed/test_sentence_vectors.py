@@ -140,7 +140,7 @@ def test_the_model_is_not_read_again_for_every_call(model: Path, head: Path, mon
 
 
 def test_another_model_and_other_layers_are_refused(model: Path, head: Path) -> None:
-    message = f"{head}: this sentence head reads the layers of {head / 'elmo'}; the model is another one, or was loaded in"
+    message = f"{head}: this sentence head reads the layers of {head / 'elmo'}; the model is another one, or was loaded"
     for other in (elmo.load(device="cpu"), elmo.load(model, device="cpu", precision="bfloat16")):
         with pytest.raises(WeightsError, match=f"^{re.escape(message)}"):
             other.encode(["The cat"], pooling=str(head))
