@@ -37,17 +37,22 @@ class _StoredLayers:
 
     starts: dict[Tokens, int]  # the first row of each text
     stored: Stored  # (tokens, L+1, 2D)
-    on_device: Tensor | None  # the same on a GPU, if it fits there
+    on_device: Tensor | None  # the same on a GPU, if it fits there, and one more row, of zeros
 
     def has(self, texts: Sequence[Tokens]) -> bool:
         """Return whether the layers of all these texts are stored."""
         return all(text in self.starts for text in texts)
 
-    def gather(self, rows: npt.NDArray[np.int64], device: torch.device) -> Tensor:
-        """Return rows as (…, L+1, 2D), on a device."""
+    def gather(self, texts: Sequence[Tokens], mask: npt.NDArray[np.bool_], device: torch.device) -> Tensor:
+        """Return the layers of texts as (B, T, L+1, 2D), on a device; zeros where the mask (B, T) is false."""
+        starts = np.array([self.starts[text] for text in texts])
+        rows = starts[:, None] + np.arange(mask.shape[1])
         if self.on_device is not None:
+            rows = np.where(mask, rows, len(self.stored))
             return self.on_device[to_device(torch.from_numpy(rows), device)]
-        return to_device(torch.from_numpy(self.stored[rows]), device)
+        gathered = np.zeros((*mask.shape, *self.stored.shape[1:]), dtype=np.float16)
+        gathered[mask] = self.stored[rows[mask]]
+        return to_device(torch.from_numpy(gathered), device)
 
 
 # The layers of `FrozenLayers.holding`: each thread (and each asynchronous task) has its own.
@@ -91,16 +96,15 @@ class FrozenLayers:
         mask = np.arange(longest) < np.array([len(text) for text in texts])[:, None]
         stored = self._find(texts)
         if stored is not None:
-            starts = np.array([stored.starts[text] for text in texts])
-            rows = np.where(mask, starts[:, None] + np.arange(longest), 0)
-            gathered = stored.gather(rows, self.embedder.device)
+            gathered = stored.gather(texts, mask, self.embedder.device)
         else:
             computed = np.zeros((*mask.shape, self.embedder.n_layers, self.embedder.dim), dtype=np.float16)
             for row, array in zip(computed, self.embedder.embed(texts, dtype="float16", state=self.state), strict=True):
                 row[: array.shape[1]] = array.transpose(1, 0, 2)
             gathered = to_device(torch.from_numpy(computed), self.embedder.device)
-        where = to_device(torch.from_numpy(mask), self.embedder.device)
-        return Layers(gathered.float().permute(2, 0, 1, 3) * where[..., None], where)
+        # Float32 and each layer in one piece, by one copy: the mixes would make a copy each.
+        activations = gathered.permute(2, 0, 1, 3).to(torch.float32, memory_format=torch.contiguous_format)
+        return Layers(activations, to_device(torch.from_numpy(mask), self.embedder.device))
 
     def _store(self, texts: Iterable[Tokens], folder: Path | None) -> _StoredLayers | None:
         distinct = list(dict.fromkeys(texts))
@@ -113,7 +117,7 @@ class FrozenLayers:
         if self.embedder.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self.embedder.device)
             if 2 * stored.nbytes < free:
-                on_device = torch.from_numpy(stored).to(self.embedder.device)
+                on_device = _with_zeros(stored, self.embedder.device)
         return _StoredLayers(starts, stored, on_device)
 
     def _find(self, texts: Sequence[Tokens]) -> _StoredLayers | None:
@@ -167,6 +171,13 @@ class FrozenLayers:
             if self._progress is not None:
                 self._progress(done + place, total)
         return computed
+
+
+def _with_zeros(stored: Stored, device: torch.device) -> Tensor:
+    """Copy stored layers to a device, with one more row, of zeros: that of places without a token."""
+    rows = torch.zeros(len(stored) + 1, *stored.shape[1:], dtype=torch.float16, device=device)
+    rows[:-1] = torch.from_numpy(stored)
+    return rows
 
 
 def _mapped(path: Path, shape: tuple[int, int, int]) -> Stored:

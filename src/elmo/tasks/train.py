@@ -171,7 +171,7 @@ class TaskTraining:
             step = epoch * len(groups) + number
             self.rate = config.decayed(self.progress.learning_rate, step)
             self.learner.set_learning_rate(self.rate)
-            torch.manual_seed(int(np.random.SeedSequence([config.seed, epoch, number]).generate_state(1)[0]))
+            _seed(int(np.random.SeedSequence([config.seed, epoch, number]).generate_state(1)[0]), self.device)
             loss = self.model.loss([examples[row] for row in rows])
             self.learner.step(loss + self.model.inputs.penalty(), step)
             losses.append(loss.detach())
@@ -223,3 +223,15 @@ class TaskTraining:
                 scores["test"] = self.score("test")
             self.run.export(partial(folder.save, trained=replace(self.trained, scores=scores)))
         self.run.add(best_epoch=self.progress.best_step, scores=scores)
+
+
+def _seed(seed: int, device: torch.device) -> None:
+    """Seed PyTorch's random numbers on the CPU and on a device, as `torch.manual_seed` does on all kinds of devices.
+
+    For each kind that is not in use, that function formats the stack of calls: 0.2 ms together, in every step.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
+    elif device.type == "mps":
+        torch.mps.manual_seed(seed)

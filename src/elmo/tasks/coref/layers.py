@@ -36,7 +36,7 @@ class Feedforward(nn.Module):
         """Compute the output from what the first layer computed, (…, hidden)."""
         hidden = self.dropout(torch.relu(summed))
         output: Tensor = self.last(self.dropout(torch.relu(self.second(hidden))))
-        return output[..., 0]
+        return output.squeeze(-1)
 
     def weights_of(self, *sizes: int) -> tuple[Tensor, ...]:
         """Divide the weights of the first layer by the parts of its input: (hidden, size) for each size."""
@@ -86,7 +86,7 @@ class MentionScorer(nn.Module):
         weights = heads.index_select(0, inside).view(-1, self.max_width)
         weights = torch.softmax(weights.masked_fill(steps > width[:, None], -torch.inf), dim=1)
         read = x.index_select(0, inside).view(len(places), self.max_width, -1)
-        head = (weights[:, None] @ read)[:, 0]
+        head = (weights[:, None] @ read).squeeze(1)
         ends = tokens.index_select(0, first), tokens.index_select(0, first + width)
         return torch.cat([*ends, head, widths.flatten(0, 1).index_select(0, places)], dim=1)
 

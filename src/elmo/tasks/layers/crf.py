@@ -17,6 +17,9 @@ from elmo.model.kernels import triton_computes
 ILLEGAL = -1e4
 MOST_LABELS = 2000
 
+Tables = tuple[Tensor, Tensor, Tensor]
+"""The scores of all transitions, starts and ends; illegal ones are `ILLEGAL`."""
+
 
 class CRF(nn.Module):
     """A CRF over K labels.
@@ -43,20 +46,24 @@ class CRF(nn.Module):
 
     def log_likelihood(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         """Return log p(labels | scores), (B,). `labels` is (B, T), with any value where there is no token."""
-        return self._score_of(scores, labels, mask) - self.log_partition(scores, mask)
+        tables = self._tables()
+        return self._score_of(scores, labels, mask, tables) - self._log_partition(scores, mask, tables)
 
     def log_partition(self, scores: Tensor, mask: Tensor) -> Tensor:
         """Return log Σ exp(score) over all legal paths, (B,)."""
-        transitions = self._legal_transitions()
+        return self._log_partition(scores, mask, self._tables())
+
+    def _log_partition(self, scores: Tensor, mask: Tensor, tables: Tables) -> Tensor:
+        transitions, start, end = tables
         if triton_computes(scores):
             from elmo.tasks.layers.crf_gpu import log_partition_gpu
 
-            return log_partition_gpu(scores, mask.sum(dim=1), transitions, self._starts(), self._ends())
-        alpha = self._starts() + scores[:, 0]  # (B, K) the same over the paths up to token t that end in k
+            return log_partition_gpu(scores, mask.sum(dim=1), transitions, start, end)
+        alpha = start + scores[:, 0]  # (B, K) the same over the paths up to token t that end in k
         for t in range(1, scores.shape[1]):
             step = torch.logsumexp(alpha[:, :, None] + transitions, dim=1) + scores[:, t]
             alpha = torch.where(mask[:, t, None], step, alpha)
-        return torch.logsumexp(alpha + self._ends(), dim=1)
+        return torch.logsumexp(alpha + end, dim=1)
 
     @torch.no_grad()
     def best(self, scores: Tensor, mask: Tensor) -> list[list[int]]:
@@ -77,16 +84,20 @@ class CRF(nn.Module):
         paths = torch.stack(path, dim=1).tolist()
         return [labels[:length] for labels, length in zip(paths, mask.sum(dim=1).tolist(), strict=True)]
 
-    def _score_of(self, scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-        labels = labels.masked_fill(~mask, 0)
-        emitted = scores.gather(2, labels[..., None])[..., 0].masked_fill(~mask, 0).sum(dim=1)
+    def _score_of(self, scores: Tensor, labels: Tensor, mask: Tensor, tables: Tables) -> Tensor:
+        transitions, start, end = tables
+        labels = labels * mask
+        emitted = torch.where(mask, scores.gather(2, labels[..., None]).squeeze(2), 0).sum(dim=1)
         # Not `transitions[before, after]`: its gradient is summed by all of a CPU's threads at once, in any order.
         before, after = labels[:, :-1], labels[:, 1:]
         pairs = (before * scores.shape[2] + after).flatten()
-        moved = self._legal_transitions().flatten().index_select(0, pairs).view(after.shape)
-        moved = moved.masked_fill(~mask[:, 1:], 0).sum(dim=1)
+        moved = transitions.flatten().index_select(0, pairs).view(after.shape)
+        moved = torch.where(mask[:, 1:], moved, 0).sum(dim=1)
         last = labels.gather(1, (mask.sum(dim=1) - 1)[:, None])[:, 0]
-        return self._starts()[labels[:, 0]] + emitted + moved + self._ends()[last]
+        return start.index_select(0, labels[:, 0]) + emitted + moved + end.index_select(0, last)
+
+    def _tables(self) -> Tables:
+        return self._legal_transitions(), self._starts(), self._ends()
 
     def _legal_transitions(self) -> Tensor:
         return self.transitions.masked_fill(self._forbidden, ILLEGAL)

@@ -38,8 +38,8 @@ class Packed:
 
     def padded(self, tokens: Tensor, like: Tensor) -> Tensor:
         """Put tokens (N, ·) back to their places in a batch `like` (B, T, ·): (B, T, ·), zeros elsewhere."""
-        rows = tokens.new_zeros(like.shape[0] * like.shape[1], tokens.shape[1]).index_copy(0, self.places, tokens)
-        return rows.view(*like.shape[:2], -1)
+        rows = tokens.new_zeros(like.shape[0] * like.shape[1], tokens.shape[1])
+        return rows.index_copy_(0, self.places, tokens).view(*like.shape[:2], -1)
 
 
 class BiLSTM(nn.Module):
@@ -109,4 +109,4 @@ class VariationalDropout(nn.Dropout):
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Compute a softmax over the last dimension where the mask is true; zeros elsewhere, also if it is never true."""
     lowest = torch.finfo(scores.dtype).min
-    return torch.softmax(scores.masked_fill(~mask, lowest), dim=-1) * mask
+    return torch.softmax(torch.where(mask, scores, lowest), dim=-1) * mask

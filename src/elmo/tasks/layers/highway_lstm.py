@@ -38,11 +38,9 @@ class HighwayLSTM(nn.Module):
 
     def forward(self, x: Tensor, packed: Packed) -> Tensor:
         """Encode every token in the context of its sequence; zeros where there is no token."""
-        tokens = x.flatten(0, 1).index_select(0, packed.places)  # (N, I)
         reading = Reading.of(packed.active.tolist(), x.device)
-        tokens = self._layers_of(tokens, reading, self._dropout_masks(reading.rows[0]))
-        padded = tokens.new_zeros(x.shape[0] * x.shape[1], self.output_dim).index_copy(0, packed.places, tokens)
-        return padded.view(*x.shape[:2], self.output_dim)
+        tokens = self._layers_of(packed.tokens(x), reading, self._dropout_masks(reading.rows[0]))  # (N, H)
+        return packed.padded(tokens, x)
 
     def _layers_of(self, tokens: Tensor, reading: Reading, masks: Tensor) -> Tensor:
         """Run all layers over packed tokens: (N, I) ─▶ (N, H)."""

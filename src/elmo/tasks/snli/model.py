@@ -56,25 +56,34 @@ class Esim(Classifier):
         """Compute the score of every label, (B, K)."""
         premise, hypothesis = (self.inputs([example.texts[side] for example in examples]) for side in (0, 1))
         both = Packed.of(premise.lengths + hypothesis.lengths).to(premise.mask.device)
-        a, b = self._encode(self.encoder, premise.vectors, hypothesis.vectors, both)
-        a = self.inputs.at_output(a, premise.layers)  # (B, P, ·)
-        b = self.inputs.at_output(b, hypothesis.layers)  # (B, Q, ·)
-        from_b, from_a = align(a, premise.mask, b, hypothesis.mask)
-        a, b = self._encode(self.composition, self._combined(a, from_b), self._combined(b, from_a), both)
-        v = torch.cat([pool(a, premise.mask), pool(b, hypothesis.mask)], dim=1)  # (B, 8H)
+        hidden = self.encoder(self.token_dropout(together(premise.vectors, hypothesis.vectors)), both)
+        a, b = hidden.chunk(2)
+        a = self.inputs.at_output(a[:, : premise.mask.shape[1]], premise.layers)  # (B, P, ·)
+        b = self.inputs.at_output(b[:, : hypothesis.mask.shape[1]], hypothesis.layers)  # (B, Q, ·)
+        combined = self._combined(a, b, *align(a, premise.mask, b, hypothesis.mask))
+        composed = self.composition(self.token_dropout(combined), both)
+        pooled = pool(composed, together(premise.mask, hypothesis.mask))
+        v = torch.cat(pooled.chunk(2), dim=1)  # (B, 8H)
         scores: Tensor = self.classes(torch.tanh(self.feedforward(self.dropout(v))))
         return scores
 
-    def _encode(self, network: BiLSTM, a: Tensor, b: Tensor, both: Packed) -> tuple[Tensor, Tensor]:
-        """Encode the tokens of (B, P, ·) and (B, Q, ·) in the context of their own sentence, in one pass for all 2B."""
-        longest = max(a.shape[1], b.shape[1])
-        x = torch.cat([nn.functional.pad(one, (0, 0, 0, longest - one.shape[1])) for one in (a, b)])
-        hidden = network(self.token_dropout(x), both)
-        return hidden[: len(a), : a.shape[1]], hidden[len(a) :, : b.shape[1]]
+    def _combined(self, a: Tensor, b: Tensor, from_b: Tensor, from_a: Tensor) -> Tensor:
+        """Combine every token with its alignment, those of both sentences in one product: (2B, T, projection)."""
+        own = torch.cat([a.flatten(0, 1), b.flatten(0, 1)])  # (B · (P + Q), ·)
+        other = torch.cat([from_b.flatten(0, 1), from_a.flatten(0, 1)])
+        combined = torch.relu(self.projection(torch.cat([own, other, own - other, own * other], dim=-1)))
+        of_a, of_b = combined.split_with_sizes([a.shape[0] * a.shape[1], b.shape[0] * b.shape[1]])
+        return together(of_a.view(*a.shape[:2], -1), of_b.view(*b.shape[:2], -1))
 
-    def _combined(self, own: Tensor, other: Tensor) -> Tensor:
-        """Combine every token with its alignment, (B, T, projection)."""
-        return torch.relu(self.projection(torch.cat([own, other, own - other, own * other], dim=-1)))
+
+def together(a: Tensor, b: Tensor) -> Tensor:
+    """Put both sentences of all pairs into one batch: (B, P, …), (B, Q, …) ─▶ (2B, T, …), T the larger of P and Q."""
+    longest = max(a.shape[1], b.shape[1])
+    padded = []
+    for one in (a, b):
+        missing = longest - one.shape[1]
+        padded.append(nn.functional.pad(one, (0, 0) * (one.ndim - 2) + (0, missing)) if missing else one)
+    return torch.cat(padded)
 
 
 def align(a: Tensor, a_mask: Tensor, b: Tensor, b_mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,9 +99,9 @@ def align(a: Tensor, a_mask: Tensor, b: Tensor, b_mask: Tensor) -> tuple[Tensor,
 
 def pool(x: Tensor, mask: Tensor) -> Tensor:
     """Return the average and the maximum over the tokens: x (B, T, D) ─▶ (B, 2D)."""
-    outside = ~mask[..., None]
-    average = x.masked_fill(outside, 0.0).sum(dim=1) / mask.sum(dim=1, keepdim=True)
-    return torch.cat([average, x.masked_fill(outside, -torch.inf).amax(dim=1)], dim=1)
+    is_token = mask[..., None]
+    average = (x * is_token).sum(dim=1) / is_token.sum(dim=1)
+    return torch.cat([average, torch.where(is_token, x, -torch.inf).amax(dim=1)], dim=1)
 
 
 def _linear(input_dim: int, output_dim: int) -> nn.Linear:

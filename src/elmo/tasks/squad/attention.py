@@ -26,7 +26,7 @@ class BiAttention(nn.Module):
         """Relate every token of the paragraphs to the questions."""
         similarity = (h * self.w + self.v) @ q.transpose(1, 2) + (h @ self.u)[..., None]  # (B, P, Q)
         c = masked_softmax(similarity, q_mask[:, None]) @ q
-        nearest = similarity.masked_fill(~q_mask[:, None], -torch.inf).amax(dim=2)  # (B, P)
+        nearest = torch.where(q_mask[:, None], similarity, -torch.inf).max(dim=2).values  # (B, P)
         k = masked_softmax(nearest, h_mask)[:, None] @ h  # (B, 1, D)
         return torch.cat([h, c, h * c, c * k], dim=-1)
 

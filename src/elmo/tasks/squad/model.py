@@ -86,9 +86,8 @@ class Reader(TaskModel):
             places = [n * n_windows + k for n, one in enumerate(asked) for k in range(len(one.paragraph.windows))]
             empty = scores.new_full((2, len(asked) * n_windows, n_tokens), -torch.inf)
             scores = empty.index_copy(1, to_device(torch.tensor(places), scores.device), scores)
-        scores = scores.view(2, len(asked), -1)
-        of_gold = scores.masked_fill(~gold, -torch.inf)
-        return (scores.logsumexp(dim=2) - of_gold.logsumexp(dim=2)).sum(dim=0).mean()
+        log_p = torch.log_softmax(scores.view(2, len(asked), -1), dim=2)
+        return -torch.where(gold, log_p, -torch.inf).logsumexp(dim=2).sum(dim=0).mean()
 
     def answers(self, examples: Sequence[Example]) -> list[Any]:
         """Return the most probable span of at most `max_answer` tokens; a paragraph without tokens has none."""
@@ -110,8 +109,8 @@ class Reader(TaskModel):
         x = x + self.self_attention(x, paragraph.mask, paragraph.packed)
         start = self.start(self.dropout(x), paragraph.packed)
         end = self.end(self.dropout(torch.cat([x, start], dim=-1)), paragraph.packed)
-        scores = torch.stack([self.start_score(start), self.end_score(end)])[..., 0]
-        return scores.masked_fill(~paragraph.mask, -torch.inf)
+        scores = torch.stack([self.start_score(start), self.end_score(end)]).squeeze(3)
+        return torch.where(paragraph.mask, scores, -torch.inf)
 
     def _encode(self, x: InputVectors) -> Tensor:
         """Encode questions or windows with the GRU that they share, and add ELMo to its output.

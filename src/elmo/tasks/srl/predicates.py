@@ -36,7 +36,7 @@ class PredicateFinder(nn.Module):
         else:
             vectors = x.vectors.detach()
         hidden = torch.relu(self.window((vectors * x.mask[..., None]).transpose(1, 2)))  # (B, HIDDEN, T)
-        scores: Tensor = self.scores(hidden.transpose(1, 2))[..., 0]
+        scores: Tensor = self.scores(hidden.transpose(1, 2)).squeeze(2)
         return scores
 
     def loss(self, x: InputVectors, predicates: Sequence[Sequence[int] | None]) -> Tensor:

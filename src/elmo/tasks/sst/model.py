@@ -94,12 +94,12 @@ class Pooling(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pool over the tokens of each sequence, none of them empty."""
-        no_token = ~mask[..., None]
-        maximum = x.masked_fill(no_token, -torch.inf).amax(dim=1)
-        minimum = x.masked_fill(no_token, torch.inf).amin(dim=1)
-        mean = x.masked_fill(no_token, 0).sum(dim=1) / mask.sum(dim=1, keepdim=True)
-        weights = masked_softmax(self.attention(x)[..., 0], mask)  # (B, T)
-        return torch.cat([maximum, minimum, mean, (weights[:, None] @ x)[:, 0]], dim=1)
+        is_token = mask[..., None]
+        maximum = torch.where(is_token, x, -torch.inf).max(dim=1).values
+        minimum = torch.where(is_token, x, torch.inf).min(dim=1).values
+        mean = (x * is_token).sum(dim=1) / is_token.sum(dim=1)
+        weights = masked_softmax(self.attention(x).squeeze(2), mask)  # (B, T)
+        return torch.cat([maximum, minimum, mean, (weights[:, None] @ x).squeeze(1)], dim=1)
 
 
 class Maxout(nn.Module):
@@ -113,7 +113,7 @@ class Maxout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Take the maximum of every `pool` neighbouring values."""
         values: Tensor = self.linear(x)
-        return values.view(len(x), -1, self.pool).amax(dim=2)
+        return values.view(len(x), -1, self.pool).max(dim=2).values
 
 
 FORMAT = label_lines(partial(data.read_file, phrases=False), tuple(data.NAMES))
