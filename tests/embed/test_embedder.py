@@ -105,6 +105,12 @@ def test_raw_text_is_tokenised_as_moses_does_and_lists_are_taken_as_they_are(mod
     assert_close(raw, tokens)
 
 
+def test_another_default_device_changes_nothing(model: elmo.Embedder) -> None:
+    with torch.device("meta"):  # tensors that are made without a device have no values there
+        arrays = list(model.embed([["cat"], [], ["the", "cat"]]))
+    assert_fresh(arrays, [["cat"], [], ["the", "cat"]])
+
+
 def test_an_empty_sentence_has_no_tokens(model: elmo.Embedder) -> None:
     for empty in ([], "", "  \t "):
         (array,) = model.embed([empty])

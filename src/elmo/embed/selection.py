@@ -43,7 +43,8 @@ class Selection:
 
     def empty(self, n_layers: int, dim: int) -> Array:
         """Return the array of a sentence without tokens."""
-        array: Array = torch.empty((n_layers, 0, dim) if self.weights is None else (0, dim), dtype=self.dtype).numpy()
+        shape = (n_layers, 0, dim) if self.weights is None else (0, dim)
+        array: Array = torch.empty(shape, dtype=self.dtype, device="cpu").numpy()
         return array
 
     def _selected(self, layers: list[Tensor]) -> Tensor:

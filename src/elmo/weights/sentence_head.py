@@ -41,7 +41,7 @@ class TrainedHead:
         """Return the vector of one sentence, (dim,), from its layers (L+1, T, 2D), or from the only one (T, 2D)."""
         if self.layer is not None:  # the weights of the mix are 1 for this one, and 0 for the others
             layers = layers.expand(len(self.mix.weights), -1, -1)
-        batch = Layers(layers[:, None], torch.ones(1, layers.shape[1], dtype=torch.bool))
+        batch = Layers(layers[:, None], torch.ones(1, layers.shape[1], dtype=torch.bool, device="cpu"))
         with without_autocast(layers):
             vector: Tensor = self.head(self.mix(batch), batch.mask)[0]
         return vector
