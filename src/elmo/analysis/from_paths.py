@@ -50,11 +50,11 @@ def analyse(
     computed again. Return the content of results.json; None if a signal, or the limit of `minutes`, ended it early, and
     the same call continues.
     """
-    analysis = analysis_named(name)
-    built = build_config(analysis, Path(config) if config is not None else None, parse_assignments(settings))
+    analysis, out = analysis_named(name), Path(out).expanduser()
+    built = build_config(analysis, _path(config), parse_assignments(settings))
     with stopping(catch_signals, minutes) as stop:
         workspace = Workspace(
-            Path(data), Path(out), Path(runs) if runs is not None else Path(out) / RUNS, jobs, stop,
+            Path(data).expanduser(), out, _path(runs) or out / RUNS, jobs, stop,
             progress or (lambda what, done, total: None),
         )  # fmt: skip
         return run_analysis(analysis, built, workspace)
@@ -82,19 +82,19 @@ def reproduce(
     here: OUT/data. An analysis that fails does not keep the others from running; the report says what was wrong. After
     an interruption, the report has every analysis that is finished, or whose training runs are.
     """
-    out = Path(out)
+    out = Path(out).expanduser()
     if quick and (data is not None or configs is not None):
         raise ConfigError("--quick makes its own small datasets and configs; remove --data and --configs")
     if not quick and data is None:
         raise ConfigError("the folder of the datasets is missing: give --data FOLDER, or --quick")
     names = [analysis_named(name).name for name in only] or list(ANALYSES)
-    built = _configs(names, Path(configs) if configs is not None else None, model, settings, quick)
+    built = _configs(names, _path(configs), model, settings, quick)
     if quick and not (out / DATA).exists():
         write_data(out / DATA)
     sections = {name: Section(analysis_named(name), None, out / name) for name in names}
     with stopping(catch_signals, minutes) as stop:
         shared = Workspace(
-            out / DATA if data is None else Path(data), out, out / RUNS, jobs, stop, _within(progress, "all tasks")
+            _path(data) or out / DATA, out, out / RUNS, jobs, stop, _within(progress, "all tasks")
         )  # fmt: skip
 
         def run(name: str) -> None:
@@ -126,6 +126,10 @@ def _section(name: str, config: Any, workspace: Workspace) -> Section:
         except ElmoError as error:
             problem = str(error)
     return Section(analysis, record, workspace.out, problem)
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path).expanduser()
 
 
 def _configs(

@@ -56,7 +56,7 @@ def pretrain(
     `catch_signals`, SIGINT and SIGTERM end the run after its current step, with a checkpoint. Processes that torchrun
     started share the work.
     """
-    corpus, out = Path(corpus), Path(out)
+    corpus, out = Path(corpus).expanduser(), Path(out).expanduser()
     with joined() as world, _owned(out, world):
         recipe = _recipe("pretrain", out, resume, config, settings, preset)
         options = _text_options(corpus, out, resume, tokenizer, vocabulary)
@@ -89,7 +89,7 @@ def finetune(
     The arguments are those of `pretrain`. Five percent of a text are held out; a corpus folder must have a held-out
     part.
     """
-    corpus, out = Path(corpus), Path(out)
+    corpus, out = Path(corpus).expanduser(), Path(out).expanduser()
     with joined() as world, _owned(out, world):
         recipe = _recipe("finetune", out, resume, config, settings)
         start = source.read(model, softmax=True)
@@ -128,8 +128,9 @@ def perplexity(
     if read.vocabulary is None:
         raise WeightsError(f"{model}: has a softmax but no {VOCABULARY}; expected the file with its words")
     with tempfile.TemporaryDirectory() as temporary:
-        text = open_or_prepare(Path(corpus), Path(temporary), TextOptions(tokenizer))
-        prepared = text.folder == Path(corpus)
+        path = Path(corpus).expanduser()
+        text = open_or_prepare(path, Path(temporary), TextOptions(tokenizer))
+        prepared = text.folder == path
         shards = text.heldout if part == "heldout" and prepared else text.train
         if not shards:
             raise DataError(f"{corpus}: nothing is held out; --part train scores the training text")
@@ -175,4 +176,4 @@ def _owned(out: Path, world: World) -> Iterator[None]:
 
 
 def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
+    return None if path is None else Path(path).expanduser()

@@ -87,8 +87,8 @@ def prepare(
     )
     names = reader.files([texts] if isinstance(texts, str | Path) else texts)
     heldout_names = reader.files([settings.heldout]) if settings.share is None else []
-    vocabulary_words = None if settings.vocabulary is None else _read_vocabulary(Path(settings.vocabulary))
-    target = Path(out)
+    vocabulary_words = None if settings.vocabulary is None else _read_vocabulary(Path(settings.vocabulary).expanduser())
+    target = Path(out).expanduser()
     with work_folder(target, settings) as work, ProcessPool(jobs or cores()) as pool:
         preparation = _Preparation(work, settings, pool, progress or (lambda *_: None))
         manifest = preparation.run(names, heldout_names, vocabulary_words)

@@ -48,12 +48,12 @@ def train(
     `catch_signals`, SIGINT and SIGTERM end the run after its current batch; it can be resumed after the last complete
     epoch.
     """
-    out = Path(out)
+    out = Path(out).expanduser()
     with locked(out):
         found, built = recipe(task, _path(config), settings, out if resume else None)
         with stopping(catch_signals) as stop:
             training = TaskTraining(
-                found, built, found.read(Path(data)), out, data=str(data), resume=resume, report=report
+                found, built, found.read(Path(data).expanduser()), out, data=str(data), resume=resume, report=report
             )
             finished = training.train(stop)
         if not finished:
@@ -81,7 +81,7 @@ def train_seeds(
     Return the content of OUT/report.json: means and standard deviations; None if a signal ended it early, and the same
     call continues. `progress` is called now and then with the metrics of all seeds and the number of epochs.
     """
-    out = Path(out)
+    out = Path(out).expanduser()
     with locked(out):
         _, built = recipe(task, _path(config), settings)
 
@@ -91,7 +91,7 @@ def train_seeds(
 
         with stopping(catch_signals) as stop:
             return several.train_seeds(
-                task, built, Path(data), out,
+                task, built, Path(data).expanduser(), out,
                 count=seeds, jobs=jobs, threads=threads, stop=stop, report=report, progress=show,
             )  # fmt: skip
 
@@ -120,10 +120,10 @@ def evaluate_predictions(task: str, gold: str | Path, predictions: str | Path) -
     """Score a file of predictions, of any system, against a gold file; both have the public format of the task."""
     found = task_named(task)
     format = prediction_format(found)
-    examples = format.read_gold(Path(gold))
+    examples = format.read_gold(Path(gold).expanduser())
     if not examples:
         raise DataError(f"{gold}: contains no example; expected gold answers to score against")
-    predicted = format.read_predictions(Path(predictions), examples)
+    predicted = format.read_predictions(Path(predictions).expanduser(), examples)
     return found.score([example.gold for example in examples], predicted)
 
 
@@ -144,7 +144,7 @@ def predict(
     `precision` and `word_cache` are those of the biLM, see `load_task`.
     """
     if output is not None and str(output) != "-":
-        refuse_existing(Path(output))  # before the model is read
+        refuse_existing(Path(output).expanduser())  # before the model is read
     Lines(input)
     own = task_named(task) if task else None
     predictor = load_task(model, device, own, precision=precision, word_cache=word_cache)
@@ -175,4 +175,4 @@ def package(
 
 
 def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
+    return None if path is None else Path(path).expanduser()

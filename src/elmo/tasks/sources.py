@@ -42,7 +42,7 @@ def request(task: Task, config: Any, splits: Splits, data: str, embedder: Embedd
     inputs = config.inputs
     sources = {"data": Source(data, fingerprint(splits))}
     if inputs.vectors is not None:
-        sources["vectors"] = Source(inputs.vectors, fingerprint_of_file(Path(inputs.vectors)))
+        sources["vectors"] = Source(inputs.vectors, fingerprint_of_file(Path(inputs.vectors).expanduser()))
     if embedder is not None:
         sources["biLM"] = Source(inputs.elmo.model, fingerprint_of_tensors(embedder.bilm.state_dict()))
     return Request(task.name, config, sources, MAY_CHANGE)

@@ -34,7 +34,7 @@ def for_task(config: InputsConfig, splits: Splits, seed: int) -> WordVectors | N
     if config.vectors is None:
         return None
     counts = {part: count_words(examples, config.lowercase) for part, examples in splits.items()}
-    vectors = read_vectors(Path(config.vectors), config.max_words, set().union(*counts.values()))
+    vectors = read_vectors(Path(config.vectors).expanduser(), config.max_words, set().union(*counts.values()))
     if config.own_words is None:
         return vectors
     frequent = [word for word, count in counts["train"].items() if count >= config.own_words]
