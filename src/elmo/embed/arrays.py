@@ -34,9 +34,9 @@ class Staging:
         try:
             memory = self._free.pop()  # taken by this thread alone: list.pop is atomic
         except IndexError:
-            memory = torch.empty(0, dtype=torch.uint8)
+            memory = torch.empty(0, dtype=torch.uint8, device="cpu")
         if len(memory) < size:
-            memory = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            memory = torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
         yield memory[:size].view(tensor.dtype).view(tensor.shape).copy_(tensor).numpy()
         self._free.append(memory)
 

@@ -58,7 +58,8 @@ class PackedCharCNN:
         outputs = []
         for (width, count), table, bias in zip(self.config.filters, self.tables, self.biases, strict=True):
             places = length - width + 1
-            rows = ids.unfold(1, width, 1) + self.n_characters * torch.arange(width)  # (N, places, width)
+            first_rows = self.n_characters * torch.arange(width, device=ids.device)  # of each place's characters
+            rows = ids.unfold(1, width, 1) + first_rows  # (N, places, width)
             scores = nn.functional.embedding_bag(rows.reshape(-1, width), table, mode="sum")
             outputs.append(scores.view(n, places, count).amax(dim=1).add_(bias))
         return self.activation(torch.cat(outputs, dim=1))

@@ -203,14 +203,14 @@ def _pack_int8(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     integers, scale = rounded(matrix, 0)
     values = integers.to(torch.int8).t().contiguous()
     packed = torch.ops.onednn.qlinear_prepack.default(values, [ROWS, len(matrix)])
-    return packed, scale[0], torch.zeros(len(values), dtype=torch.int64)
+    return packed, scale[0], torch.zeros(len(values), dtype=torch.int64, device="cpu")
 
 
 @cache
 def can_pack() -> bool:
     """Whether this PyTorch packs matrices for oneDNN, and computes the right product with them."""
     try:
-        x, matrix, other = torch.rand(3, 4), torch.rand(4, 5), torch.rand(3, 5)
+        x, matrix, other = (torch.rand(*shape, device="cpu") for shape in ((3, 4), (4, 5), (3, 5)))
         product = PackedProduct(matrix)
         found = torch.stack([product(x), product(x, other[0]), product.plus(x, other)])
         return bool(torch.allclose(found, torch.stack([x @ matrix, x @ matrix + other[0], x @ matrix + other])))
@@ -222,7 +222,7 @@ def can_pack() -> bool:
 def can_pack_int8() -> bool:
     """Whether int8 products are exact here: older processors add them up in 16 bits, which are too few."""
     try:
-        large = torch.ones(8, 256)
+        large = torch.ones(8, 256, device="cpu")
         large[1] = -1.0
         return bool(torch.equal(Int8Product(large.t())(large), RoundedProduct(large.t())(large)))
     except (AttributeError, RuntimeError, TypeError):
