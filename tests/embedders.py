@@ -239,8 +239,13 @@ def nothing_new_in(folder: Path) -> Iterator[None]:
 def on_a_disk_of(size: str, folder: Path, *arguments: object) -> Finished:
     """Run `elmo` with a disk of that size mounted at `folder`; what is on it afterwards goes to standard output."""
     script = f'mount -t tmpfs -o size={size} tmpfs "$0" && {{ "$@"; code=$?; ls -A "$0"; exit $code; }}'
+    return finished(["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(folder), *command(*arguments)])
+
+
+def finished(words: list[str]) -> Finished:
+    """Run a program to its end, without standard input."""
     ended = subprocess.run(
-        ["unshare", "--map-root-user", "--mount", "sh", "-c", script, str(folder), *command(*arguments)],
+        words,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env=environment(),

@@ -138,6 +138,11 @@ def _acquired(place: Path, timeout: float) -> BaseFileLock:
     return lock
 
 
+def optional_path(path: str | Path | None) -> Path | None:
+    """Return a path that may be left out; `~` is the home folder."""
+    return None if path is None else Path(path).expanduser()
+
+
 def refuse_existing(path: Path) -> None:
     """Refuse an output that exists: no file of the user is overwritten."""
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embedders import LINES, Finished, command, environment, fresh, write_model
+from embedders import LINES, Finished, command, environment, finished, fresh, write_model
 
 
 @pytest.fixture(scope="module")
@@ -17,15 +17,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def closed(streams: str, *arguments: object) -> Finished:
     """Run `elmo` without these streams."""
-    ended = subprocess.run(
-        ["bash", "-c", f'"$@" {streams}', "bash", *command(*arguments)],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=environment(),
-        timeout=120,
-        check=False,
-    )
-    return Finished(ended.returncode, ended.stdout.decode(), ended.stderr.decode())
+    return finished(["bash", "-c", f'"$@" {streams}', "bash", *command(*arguments)])
 
 
 def test_without_standard_output_files_are_written(model: Path, tmp_path: Path) -> None:

@@ -34,13 +34,23 @@ assert torch.get_num_threads() == 2  # only the children's number changes
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_forked_processes_embed(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", PROGRAM, str(write_model(tmp_path / "model"))]
+def run(program: str, folder: Path, threads: int) -> None:
+    """Run a program, which loads a small model, in a process of its own; it must end without an error."""
+    arguments = [sys.executable, "-c", program, str(write_model(folder / "model"))]
     done = subprocess.run(
-        arguments, env=environment(OMP_NUM_THREADS="2"), capture_output=True, timeout=100, check=False, text=True
+        arguments,
+        env=environment(OMP_NUM_THREADS=str(threads)),
+        capture_output=True,
+        timeout=100,
+        check=False,
+        text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_forked_processes_embed(tmp_path: Path) -> None:
+    run(PROGRAM, tmp_path, threads=2)
 
 
 # A thread that is in the middle of a change of the word cache is not there in the other process.
@@ -65,8 +75,4 @@ sys.exit(status != 0)
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_process_forked_in_the_middle_of_a_change_of_the_cache(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", FORKED_MIDWAY, str(write_model(tmp_path / "model"))]
-    done = subprocess.run(
-        arguments, env=environment(OMP_NUM_THREADS="1"), capture_output=True, timeout=100, check=False, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run(FORKED_MIDWAY, tmp_path, threads=1)

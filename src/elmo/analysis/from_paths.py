@@ -15,7 +15,7 @@ from elmo.analysis.report import Section, report
 from elmo.analysis.sweep import Sweep
 from elmo.config import merged, parse_assignments
 from elmo.errors import ConfigError, ElmoError
-from elmo.files import replacing
+from elmo.files import optional_path, replacing
 from elmo.training.interrupt import stopping
 
 RUNS, DATA, REPORT = "runs", "data", "report.html"
@@ -51,10 +51,10 @@ def analyse(
     the same call continues.
     """
     analysis, out = analysis_named(name), Path(out).expanduser()
-    built = build_config(analysis, _path(config), parse_assignments(settings))
+    built = build_config(analysis, optional_path(config), parse_assignments(settings))
     with stopping(catch_signals, minutes) as stop:
         workspace = Workspace(
-            Path(data).expanduser(), out, _path(runs) or out / RUNS, jobs, stop,
+            Path(data).expanduser(), out, optional_path(runs) or out / RUNS, jobs, stop,
             progress or (lambda what, done, total: None),
         )  # fmt: skip
         return run_analysis(analysis, built, workspace)
@@ -88,13 +88,13 @@ def reproduce(
     if not quick and data is None:
         raise ConfigError("the folder of the datasets is missing: give --data FOLDER, or --quick")
     names = [analysis_named(name).name for name in only] or list(ANALYSES)
-    built = _configs(names, _path(configs), model, settings, quick)
+    built = _configs(names, optional_path(configs), model, settings, quick)
     if quick and not (out / DATA).exists():
         write_data(out / DATA)
     sections = {name: Section(analysis_named(name), None, out / name) for name in names}
     with stopping(catch_signals, minutes) as stop:
         shared = Workspace(
-            _path(data) or out / DATA, out, out / RUNS, jobs, stop, _within(progress, "all tasks")
+            optional_path(data) or out / DATA, out, out / RUNS, jobs, stop, _within(progress, "all tasks")
         )  # fmt: skip
 
         def run(name: str) -> None:
@@ -126,10 +126,6 @@ def _section(name: str, config: Any, workspace: Workspace) -> Section:
         except ElmoError as error:
             problem = str(error)
     return Section(analysis, record, workspace.out, problem)
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path).expanduser()
 
 
 def _configs(

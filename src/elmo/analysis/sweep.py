@@ -242,7 +242,7 @@ def _train_job(
 
 
 def _finish(folder: Path) -> None:
-    """Record the machine, and make room: a finished run has its result in `model`, and is not resumed."""
+    """Record the machine, and delete the checkpoints of a finished run: its result is in `model`."""
     if "machine" not in _record(folder):
         Run(folder).add(machine=machine())
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)

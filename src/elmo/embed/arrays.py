@@ -88,5 +88,5 @@ def embed_sentences(
         arrays = runner.carry(map(with_boundaries, split), finish, batch_size=batch_size, skip=skip)
         return (np.ascontiguousarray(array[..., 1:-1, :]) for array in arrays)
     empty, start = partial(selection.empty, config.n_layers, config.output_dim), partial(runner.after, state)
-    needed = selection.n_layers(config.n_layers)
+    needed = selection.n_needed(config.n_layers)
     return runner.independent(split, finish, start, batch_tokens=budget, empty=empty, skip=skip, n_layers=needed)

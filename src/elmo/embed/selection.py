@@ -32,8 +32,8 @@ class Selection:
             raise ConfigError(f"dtype is {dtype!r}; expected one of {', '.join(DTYPES)}")
         return cls(_weights(layers, n_layers), DTYPES[dtype])
 
-    def n_layers(self, n_layers: int) -> int:
-        """Return how many of the model's layers are needed, from layer 0 on."""
+    def n_needed(self, n_layers: int) -> int:
+        """Return how many of the model's `n_layers` layers are needed, counted from layer 0."""
         used = range(n_layers) if self.weights is None else [k for k, weight in enumerate(self.weights) if weight]
         return max(used, default=0) + 1
 

@@ -111,7 +111,7 @@ class PackedBiLM:
             return [torch.cat([tokens] * self.config.directions, dim=1)], state
         order, mirror = torch.from_numpy(packing.order), torch.from_numpy(packing.mirror)
         one = len(packing.order) == 1
-        # On two threads, a direction each is faster in float32; operations of int8 are too many and too short for it.
+        # In float32, two threads with a direction each are faster; in int8 they are not: its operations are too short.
         if one and self.of_one and (self.product is not PackedProduct or available() == 1):
             return self._contextualize_one(tokens, state)
         h, c = state if one else State(state.h[:, :, order], state.c[:, :, order])
@@ -139,7 +139,7 @@ class PackedBiLM:
         return layers, State(after.h[:, :, back], after.c[:, :, back])
 
     def _contextualize_one(self, tokens: Tensor, state: State) -> tuple[list[Tensor], State]:
-        """Run one sentence in both directions at once, on one thread. The values are those of directions run apart."""
+        """Run both directions of one sentence together, on one thread: equal to one after the other."""
         given = [tokens] * self.config.directions
         inputs, outputs, after = _mirrored(given, torch.stack), [torch.cat(given, dim=1)], []
         for depth, layer in enumerate(self.of_one[: len(state.h)]):

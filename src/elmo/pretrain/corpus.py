@@ -164,7 +164,7 @@ class Corpus:
 
 
 def _check(words: Any, shards: Sequence[Shard]) -> None:
-    """Raise a ValueError unless all numbers of a manifest are possible, and its files are beside it."""
+    """Raise a ValueError if a number of the manifest is out of range, or the name of a file is not one of a corpus."""
     for number in (words, *(n for shard in shards for n in (shard.tokens, shard.sentences, shard.crc32))):
         if type(number) is not int or not 0 <= number < LARGEST:
             raise ValueError(f"{number!r} is no number of words, tokens or sentences, nor a checksum")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elmo.errors import ConfigError, DataError, WeightsError, no_softmax
-from elmo.files import locked
+from elmo.files import locked, optional_path
 from elmo.model.device import device_named
 from elmo.pretrain import evaluate
 from elmo.pretrain.config import PretrainConfig
@@ -149,14 +149,14 @@ def _recipe(
     """Build the recipe: defaults ◀ preset ◀ file ◀ settings. A resumed run keeps the recipe it was started with."""
     started_with = _begun(out).config_of(task) if resume else None
     finetuning = task == "finetune"
-    return PretrainConfig.load(preset, _path(file), settings, finetuning=finetuning, started_with=started_with)
+    return PretrainConfig.load(preset, optional_path(file), settings, finetuning=finetuning, started_with=started_with)
 
 
 def _text_options(
     corpus: Path, out: Path, resume: bool, tokenizer: str | None, vocabulary: str | Path | None = None
 ) -> TextOptions:
     """Return how to read a text: as the options say, or for a resumed run as its record says."""
-    options = TextOptions(tokenizer, _path(vocabulary))
+    options = TextOptions(tokenizer, optional_path(vocabulary))
     return options.resumed(corpus, _begun(out).record) if resume else options
 
 
@@ -173,7 +173,3 @@ def _owned(out: Path, world: World) -> Iterator[None]:
         return
     with locked(out):
         yield
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path).expanduser()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from elmo.errors import DataError
-from elmo.files import locked, refuse_existing
+from elmo.files import locked, optional_path, refuse_existing
 from elmo.tasks import seeds as several
 from elmo.tasks.distribution import Distribution, write_distribution
 from elmo.tasks.predict import load_task
@@ -50,7 +50,7 @@ def train(
     """
     out = Path(out).expanduser()
     with locked(out):
-        found, built = recipe(task, _path(config), settings, out if resume else None)
+        found, built = recipe(task, optional_path(config), settings, out if resume else None)
         with stopping(catch_signals) as stop:
             training = TaskTraining(
                 found, built, found.read(Path(data).expanduser()), out, data=str(data), resume=resume, report=report
@@ -83,7 +83,7 @@ def train_seeds(
     """
     out = Path(out).expanduser()
     with locked(out):
-        _, built = recipe(task, _path(config), settings)
+        _, built = recipe(task, optional_path(config), settings)
 
         def show(logs: Logs) -> None:
             if progress is not None:
@@ -172,7 +172,3 @@ def package(
         notes="" if notes is None else "\n".join(line for _, line in read_lines(notes)),
         data=data, max_words=max_words, device=device, task=task_named(task) if task else None,
     )  # fmt: skip
-
-
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path).expanduser()

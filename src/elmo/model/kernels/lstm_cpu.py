@@ -7,7 +7,7 @@ Differences from `lstm_inference`, and why:
 - With one sentence, a product reads every weight for one row: for small matrices, the plain product is faster there.
 - Cells are kept doubled, and so are the projection's weights: tanh(x) = 2·sigmoid(2x) − 1 then takes fewer passes.
   Doubling is exact.
-- Products compute a few rows in vain (`rounded_up`): what they read has room for them.
+- Products compute a few rows more than needed (`rounded_up`): what they read has room for them.
 """
 
 from collections.abc import Iterator, Sequence
