@@ -20,6 +20,8 @@ from elmo.model.kernels.products import (
     RoundedProduct,
     can_pack,
     can_pack_int8,
+    onednn_products,
+    product,
     rounded_down,
     rounded_up,
 )
@@ -49,6 +51,35 @@ def test_products_are_right_and_a_row_does_not_depend_on_the_others(inner: int, 
     for rows in (1, 2, 5, 16, 33, 64):
         assert torch.equal(product(x[:rows], other[0]), product(x, other[0])[:rows])
         assert torch.equal(product.plus(x[:rows], other[:rows]), product.plus(x, other)[:rows])
+
+
+@needs_packing
+@pytest.mark.parametrize(("inner", "columns"), [(3, 5), (128, 512), (300, 40)])
+def test_a_product_that_is_not_packed_is_right_too(inner: int, columns: int) -> None:
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(70, inner), torch.randn(columns, inner), torch.randn(columns)
+    found = product(x, weight, bias)
+    assert_close(found.numpy(), (x.double() @ weight.double().t() + bias).numpy(), 1e-4)
+    for rows in (1, 2, 5, 64):
+        assert torch.equal(product(x[:rows], weight, bias), found[:rows])
+    assert_close(product(x.double(), weight.double(), bias.double()).numpy(), found.numpy(), 1e-4)
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "medium"])
+def test_products_of_a_training_step_are_exact_and_the_program_keeps_its_setting(precision: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        with pytest.raises(KeyError), onednn_products(torch.device("cpu")):
+            x, y = torch.randn(2, 128, 128, generator=torch.Generator().manual_seed(0))
+            if precision == "highest":  # in the others the program itself lets products be rounded
+                torch.testing.assert_close((x @ y).double(), x.double() @ y.double(), rtol=0, atol=1e-4)
+            raise KeyError
+        with onednn_products(torch.device("meta")):
+            assert torch.get_float32_matmul_precision() == precision
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @needs_packing

@@ -8,9 +8,11 @@ from elmo.model import softmax
 from elmo.model.softmax import Softmax, log_probabilities, tokens_at_once
 
 
-@pytest.mark.parametrize("at_once", [1, 30, 1 << 22])  # scores in memory: one token, some, all
-def test_log_probabilities_are_those_of_all_words(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tokens", [1, 4, 256])
+@pytest.mark.parametrize("at_once", [1, 30, 1 << 22])  # scores in memory: one, some, all
+def test_log_probabilities_are_those_of_all_words(at_once: int, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(softmax.SCORES_AT_ONCE, "cpu", at_once)
+    monkeypatch.setattr(softmax, "TOKENS_AT_ONCE", tokens)
     torch.manual_seed(0)
     hidden, weight, bias = torch.randn(9, 4), torch.randn(11, 4), torch.randn(11)
     targets = torch.randint(0, 11, (9,))
@@ -24,6 +26,16 @@ def test_probabilities_of_all_words_sum_to_one() -> None:
     hidden, weight, bias = torch.randn(1, 4), torch.randn(11, 4), torch.randn(11)
     log_p = log_probabilities(hidden.expand(11, 4), torch.arange(11), weight, bias)
     assert log_p.exp().sum().item() == pytest.approx(1.0, abs=1e-6)
+
+
+def test_a_token_has_the_same_probability_alone_and_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(softmax.SCORES_AT_ONCE, "cpu", 1 << 16)  # of 256 words
+    torch.manual_seed(2)
+    hidden, weight, bias, targets = torch.randn(300, 64), torch.randn(999, 64), torch.randn(999), torch.arange(300)
+    every = log_probabilities(hidden, targets, weight, bias)
+    for first, last in ((0, 1), (7, 9), (250, 300)):
+        some = log_probabilities(hidden[first:last], targets[first:last], weight, bias)
+        assert torch.equal(some, every[first:last])
 
 
 def test_no_tokens_have_no_probabilities() -> None:

@@ -292,27 +292,6 @@ def test_the_average_of_the_weights_is_scored_and_exported(files: Path, tmp_path
         assert torch.allclose(exported[name], 0.15 * first + 0.85 * seen[2][name], atol=1e-7), name
 
 
-@pytest.mark.parametrize("precision", ["highest", "medium"])
-def test_the_precision_of_products_is_that_of_training_alone(
-    precision: str, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = with_elmo(files, "train.epochs=2", f"train.matmul_precision={precision}")
-    training = TaskTraining(TASK, config, splits(), tmp_path)
-    seen: dict[str, list[str]] = {"loss": [], "answers": []}
-    for name, settings in seen.items():
-        method = getattr(training.model, name)
-
-        def watched(examples: Any, method: Any = method, settings: list[str] = settings) -> Any:
-            settings.append(torch.get_float32_matmul_precision())
-            return method(examples)
-
-        monkeypatch.setattr(training.model, name, watched)
-    assert training.train()
-    assert set(seen["loss"]) == {precision}
-    assert set(seen["answers"]) == {"highest"}
-    assert torch.get_float32_matmul_precision() == "highest"
-
-
 def test_tensorboard_sees_the_log_of_a_task(files: Path, tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     train(files, tmp_path / "run", "train.epochs=2", "train.tensorboard=true")

@@ -20,6 +20,7 @@ from elmo.embed.words import with_boundaries
 from elmo.errors import ConfigError, WeightsError
 from elmo.messages import counted
 from elmo.model.device import without_autocast
+from elmo.model.kernels.products import product
 from elmo.model.packing import Packing
 from elmo.text.vocabulary import SPECIAL, Vocabulary
 
@@ -161,7 +162,7 @@ class LanguageModel:
         if self.bilm.config.bidirectional:
             sides.append(top[place + 2, self.dim :])  # backward, down to the token after it
         with without_autocast(top):
-            scores = torch.addmm(self.softmax.bias, torch.stack(sides), self.bilm.softmax_weight().t()).float()
+            scores = product(torch.stack(sides), self.bilm.softmax_weight(), self.softmax.bias).float()
         log_p = torch.log_softmax(scores, dim=1)  # (directions, V)
         rank = torch.arange(1, log_p.shape[1] + 1, device=log_p.device)
         together = log_p.sum(dim=0) - (len(sides) - 1) * torch.log(torch.log1p(1 / rank))

@@ -1,7 +1,6 @@
 """Devices and dtypes of the computation."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -53,14 +52,3 @@ def without_autocast(tensor: Tensor) -> AbstractContextManager[object]:
     """
     device = tensor.device.type
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
-
-
-@contextmanager
-def matmul_precision(precision: str) -> Iterator[None]:
-    """Compute float32 matrix products in this precision: `torch.set_float32_matmul_precision`, undone at the end."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(precision)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -3,7 +3,10 @@
 import torch
 from torch import Tensor, nn
 
+from elmo.model.kernels.products import product
+
 SCORES_AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 28}  # elements of (tokens, words) in memory at a time
+TOKENS_AT_ONCE = 256  # of which probabilities are computed, some words at a time where all are too many
 
 
 class Softmax(nn.Module):
@@ -27,12 +30,23 @@ class Softmax(nn.Module):
 @torch.no_grad()
 def log_probabilities(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return log p of each target (N,) among all V words: hidden (N, D), weight (V, D), bias (V,)."""
-    parts = []
-    step = tokens_at_once(hidden, len(weight))
-    for h, target in zip(torch.split(hidden, step), torch.split(targets, step), strict=True):
-        scores = torch.addmm(bias, h, weight.t()).float()
-        parts.append(scores.gather(1, target[:, None])[:, 0] - torch.logsumexp(scores, dim=1))
-    return torch.cat(parts) if parts else hidden.new_empty(0, dtype=torch.float32)
+    tokens = max(tokens_at_once(hidden, len(weight)), TOKENS_AT_ONCE)  # the weights are read once for so many
+    words = tokens_at_once(hidden, tokens)  # whatever the number of tokens is: one has the same value beside others
+    some = zip(torch.split(hidden, tokens), torch.split(targets, tokens), strict=True)
+    return torch.cat([_log_probabilities(h, target, weight, bias, words) for h, target in some])
+
+
+def _log_probabilities(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, step: int) -> Tensor:
+    """Compute the same, `step` words at a time: log p = score − log Σ exp(score)."""
+    found, totals = hidden.new_zeros(len(hidden), dtype=torch.float32), []
+    for first in range(0, len(weight), step):
+        words = slice(first, first + step)
+        scores = product(hidden, weight[words], bias[words]).float()
+        places = targets - first
+        inside = (places >= 0) & (places < scores.shape[1])
+        found += torch.where(inside, scores.gather(1, places.clamp(0, scores.shape[1] - 1)[:, None])[:, 0], 0.0)
+        totals.append(torch.logsumexp(scores, dim=1))
+    return found - torch.logsumexp(torch.stack(totals), dim=0)
 
 
 def tokens_at_once(hidden: Tensor, n_words: int) -> int:

@@ -24,6 +24,7 @@ from elmo.errors import ConfigError, ElmoError, WeightsError
 from elmo.messages import counted
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.device import PRECISIONS, device_named
+from elmo.model.kernels.products import onednn_products
 from elmo.model.lstm import State
 from elmo.pretrain.batch import Batch, Batches
 from elmo.pretrain.config import MAY_CHANGE, PretrainConfig
@@ -221,11 +222,12 @@ class Training:
         config, precision = self.config, PRECISIONS[self.config.precision]
         torch.manual_seed(self._seed(number))
         self._restart_some(number)
-        losses, self.state = accumulate(
-            self.bilm, batch if self._recorded else [part.to(self.device) for part in batch], self.state,
-            dropout=config.dropout, world=self.world, precision=precision, run_pass=self._recorded or Pass.__call__,
-            scale=float(config.batch.unroll) if config.optimizer.loss_times_unroll else 1.0,
-        )  # fmt: skip
+        with onednn_products(self.device):
+            losses, self.state = accumulate(
+                self.bilm, batch if self._recorded else [part.to(self.device) for part in batch], self.state,
+                dropout=config.dropout, world=self.world, precision=precision, run_pass=self._recorded or Pass.__call__,
+                scale=float(config.batch.unroll) if config.optimizer.loss_times_unroll else 1.0,
+            )  # fmt: skip
         norm = clip(self.optimizer.parameters, config.optimizer.clip_norm)
         self.optimizer.step(lr)
         return losses, norm

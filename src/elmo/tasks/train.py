@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from elmo.errors import DataError, ElmoError
-from elmo.model.device import device_named, matmul_precision
+from elmo.model.device import device_named
+from elmo.model.kernels.products import onednn_products
 from elmo.tasks import folder, sources, word_vectors
 from elmo.tasks.batches import answers, batches
 from elmo.tasks.examples import Example, Splits, fraction
@@ -132,7 +133,7 @@ class TaskTraining:
         config, progress = self.train_config, self.progress
         while progress.epoch < config.epochs and not progress.exhausted(config.patience):
             began = time.perf_counter()
-            with matmul_precision(config.matmul_precision):
+            with onednn_products(self.device):
                 loss = self._train_epoch(stop)
             if loss is None:
                 return False  # a resumed run starts this epoch over

@@ -22,7 +22,6 @@ class TrainConfig(CheckedConfig):
     schedule: Literal["constant", "halve", "decay"] = "constant"  # halve: after every epoch without a better dev score
     decay: Annotated[float, Bounds(gt=0, le=1)] = 0.999  # of the schedule "decay": the factor, after so many steps:
     decay_steps: PositiveInt = 100
-    matmul_precision: Literal["highest", "high", "medium"] = "highest"  # torch.set_float32_matmul_precision
     ema: Annotated[float, Bounds(gt=0, lt=1)] | None = None  # decay of an average of the weights; it is what is scored
     train_fraction: Annotated[float, Bounds(gt=0, le=1)] = 1.0  # the share of the training part to learn from
     seed: NonNegativeInt = 0

@@ -11,6 +11,8 @@ oneDNN compiles a kernel for each number of rows, and keeps it, with half a mega
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import torch
@@ -51,6 +53,34 @@ def _with_rows(x: Tensor, rows: int) -> Tensor:
 def first_rows(x: Tensor, count: int) -> Tensor:
     """Return the first rows; x itself if it has no more, because making a view takes time."""
     return x if x.size(0) == count else x[:count]
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return x · weightᵀ + bias, (M, N), for a weight (N, K) that is not packed: on a CPU in float32 by oneDNN, too.
+
+    PyTorch's own product of float32 is MKL's there, which takes twice as long on processors that are not Intel's.
+    """
+    if x.device.type != "cpu" or {x.dtype, weight.dtype, bias.dtype} != {torch.float32} or not can_pack():
+        return torch.addmm(bias, x, weight.t())
+    rows = _with_rows(x, max(rounded_up(x.size(0)), 2))  # a single row would be added up in another order
+    found: Tensor = torch.ops.mkldnn._linear_pointwise.default(rows, weight, bias, "none", [], "")
+    return first_rows(found, x.size(0))
+
+
+@contextmanager
+def onednn_products(device: torch.device) -> Iterator[None]:
+    """Inside this context, on a CPU, PyTorch's own float32 products are oneDNN's instead of MKL's, where that is exact.
+
+    PyTorch has no setting for it alone: it takes oneDNN's if it may round what they multiply to bfloat16, which oneDNN
+    does with AMX and on ARM. There nothing changes. The setting is one of the whole process, so this is for training.
+    """
+    before = torch.get_float32_matmul_precision()
+    if device.type == "cpu" and _medium_is_exact():
+        torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 class PackedProduct:
@@ -204,6 +234,18 @@ def _pack_int8(matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     values = integers.to(torch.int8).t().contiguous()
     packed = torch.ops.onednn.qlinear_prepack.default(values, [ROWS, len(matrix)])
     return packed, scale[0], torch.zeros(len(values), dtype=torch.int64, device="cpu")
+
+
+@cache
+def _medium_is_exact() -> bool:
+    """Whether float32 products in the precision "medium" are not rounded on this CPU: in bfloat16, 1 + 2⁻¹² is 1."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        ones = torch.ones(256, 256, device="cpu")
+        return bool((torch.mm(ones * (1 + 2**-12), ones) == 256 * (1 + 2**-12)).all())
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @cache
