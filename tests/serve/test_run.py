@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shutil
 import socket
 import sys
 import threading
@@ -109,6 +110,10 @@ def test_installed_tasks_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert list(load_tasks([folder], "cpu")) == ["names"]
     monkeypatch.chdir(folder)
     assert list(load_tasks(["."], "cpu")) == ["names"]
+    runs = [shutil.copytree(folder, tmp_path / run / "model") for run in ("first", "second")]
+    assert list(load_tasks(runs, "cpu")) == ["first", "second"]
+    monkeypatch.chdir(runs[1])
+    assert list(load_tasks([".", folder], "cpu")) == ["second", "names"]
     with pytest.raises(ConfigError, match="have the same name; rename a folder"):
         load_tasks(["names", folder], "cpu")
     with pytest.raises(WeightsError, match="no such folder, and no trained task of that name"):

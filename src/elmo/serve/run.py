@@ -13,6 +13,7 @@ from elmo.errors import ConfigError, ElmoError
 from elmo.packaged import DEFAULT
 from elmo.serve.limits import Limits
 from elmo.tasks.predict import Predictor, load_task
+from elmo.training.run import MODEL
 from elmo.weights import installed
 
 if TYPE_CHECKING:
@@ -73,11 +74,16 @@ def app_of(
 def load_tasks(tasks: Sequence[str | Path] | None, device: str = "auto") -> dict[str, Predictor]:
     """Load trained tasks, by name; None: all that are installed."""
     chosen = list(installed.installed(installed.TASKS)) if tasks is None else list(tasks)
-    # The name of "." is that of the folder it means.
-    found = {Path(name).name or Path(name).resolve().name: load_task(name, device) for name in chosen}
+    found = {_name_of(Path(task)): load_task(task, device) for task in chosen}
     if len(found) < len(chosen):
         raise ConfigError(f"two of the tasks {', '.join(map(str, chosen))} have the same name; rename a folder")
     return found
+
+
+def _name_of(task: Path) -> str:
+    """Return the name of an installed task, or of a folder: for the `model` of a run, that of the run."""
+    folder = task if task.name else task.resolve()  # "." has no name
+    return folder.resolve().parent.name if folder.name == MODEL and folder.is_dir() else folder.name
 
 
 @contextmanager
