@@ -2,8 +2,8 @@
 
     python benchmarks/score_speed.py TEXT [--model english] [--sentences 300] [--rounds 3] [--threads 1]
 
-TEXT has a tokenized sentence in each line. The best of several rounds counts. Another version of the code is measured by
-the same script with PYTHONPATH=THAT/src.
+TEXT has a tokenized sentence in each line. The best of several rounds counts. Another version of the code is measured
+by the same script with PYTHONPATH=THAT/src.
 """
 
 import argparse

@@ -198,7 +198,7 @@ def test_an_endless_stream_is_read_a_window_at_a_time(model: elmo.Embedder) -> N
     assert stream.taken == 0
     first = list(itertools.islice(arrays, 5))
     assert_fresh(first, list(itertools.islice(Counted(), 5)))
-    windows = -(-torch.get_num_threads() // 4)  # at once
+    windows = -(-torch.get_num_threads() // 8)  # at once
     for given_back in range(6, 300):
         next(arrays)
         # four batches of 50 tokens, three to a sentence

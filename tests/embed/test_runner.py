@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,14 @@ def test_the_carried_state_is_the_one_after_each_row() -> None:
     assert runner.carried is None
 
 
-def test_the_number_of_tokens_of_a_batch_is_the_device_s_unless_asked_for() -> None:
+@pytest.mark.parametrize(("threads", "times"), [(1, 1), (2, 1), (3, 3), (8, 8), (16, 8)])
+def test_the_number_of_tokens_of_a_batch_follows_from_the_device_and_its_threads_unless_asked_for(
+    threads: int, times: int, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(threads)
     runner = embedder().runner
-    assert (runner.batch_tokens(None), runner.batch_tokens(7)) == (BATCH_TOKENS["cpu"], 7)
+    assert (runner.batch_tokens(None), runner.batch_tokens(7)) == (times * BATCH_TOKENS["cpu"], 7)
     with pytest.raises(ConfigError, match="batch_tokens is 0; expected 1 or more"):
         runner.batch_tokens(0)
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from elmo.embed.embedder import Embedder
+from elmo.embed.runner import BATCH_TOKENS
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.char_cnn import CharCNNConfig
 from elmo.model.lstm import LSTMConfig
@@ -107,3 +108,16 @@ def test_vectors_do_not_depend_on_the_number_of_threads(threads: int) -> None:
     model.cache.clear()
     assert_same_bits(found, list(model.embed(sentences, batch_tokens=50)))
     assert_same_bits(alone, [next(model.embed([sentence])) for sentence in sentences])
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_larger_batches_of_more_threads_change_only_the_rounding(threads: int, precision: str) -> None:
+    torch.manual_seed(0)
+    bilm = BiLM(BiLMConfig(LSTMConfig(64, 32), CharCNNConfig(filters=((1, 8), (3, 24)), n_highway=2)))
+    model = Embedder(Pretrained(bilm), precision=precision)
+    sentences = random_sentences(np.random.default_rng(0), 2000, 12)
+    assert sum(map(len, sentences)) > 4 * BATCH_TOKENS["cpu"]
+    found = np.concatenate(list(model.embed(sentences)), axis=1)
+    torch.set_num_threads(1)
+    expected = np.concatenate(list(model.embed(sentences)), axis=1)
+    assert np.abs(found - expected).max() <= (0 if precision == "int8" else 1e-6)

@@ -277,9 +277,10 @@ def test_an_installed_bilm_stays_where_it_is(site: Path, tmp_path: Path) -> None
 def test_a_bilm_that_is_not_installed(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved(tmp_path / "m")
     record = json.loads((path / "config.json").read_text())
+    advice = "pip install elmo-torch-english-huge, or models/english-huge from its repository"
     for name, message in (
         ("gone", f"{path}: needs the biLM 'gone', which is not installed. Install its distribution first"),
-        ("english-huge", "english-huge: is not installed; pip install elmo-torch-english-huge"),
+        ("english-huge", f"english-huge: is not installed; {advice}"),
     ):
         monkeypatch.setitem(KNOWN, (MODELS, "english-huge"), "elmo-torch-english-huge")
         (path / "config.json").write_text(json.dumps({**record, "elmo": {"name": name, "fingerprint": ""}}))

@@ -16,6 +16,7 @@ from embedders import assert_refused, assert_same_bits, environment, write_model
 from embedders import elmo as command
 
 SENTENCES = [["The", "bank"], ["x"]]
+NOT_INSTALLED = "is not installed; pip install elmo-torch-english-huge, or models/english-huge from its repository"
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def test_a_package_around_it_that_fails(site: Path, model: Path) -> None:
 
 def test_a_model_of_this_project_that_is_not_installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(installed.KNOWN, (MODELS, "english-huge"), "elmo-torch-english-huge")
-    message = "english-huge: is not installed; pip install elmo-torch-english-huge"
+    message = f"english-huge: {NOT_INSTALLED}"
     assert_fails("english-huge", message)
     assert_refused(command("info", "english-huge"), f"elmo: {message}")
     Path("english-huge").mkdir()
@@ -180,7 +181,7 @@ def test_what_cannot_be_used_is_listed_with_the_reason(site: Path, monkeypatch: 
     monkeypatch.setitem(installed.KNOWN, (MODELS, "english-huge"), "elmo-torch-english-huge")
     install(site, "elmo-tiny", MODELS, "tiny", "elmo_tiny")
     lines = command("info").out.splitlines()
-    assert "  english-huge   is not installed; pip install elmo-torch-english-huge" in lines
+    assert f"  english-huge   {NOT_INSTALLED}" in lines
     assert "  tiny           is installed, but its package elmo_tiny is not there. Install it again" in lines
 
 

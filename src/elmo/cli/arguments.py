@@ -32,7 +32,10 @@ PrecisionOption = Annotated[
 BatchTokensOption = Annotated[
     int | None,
     typer.Option(
-        metavar="N", help="Largest number of tokens in a batch.  [default: 2048 on a CPU, 65536 on a GPU]", min=1
+        metavar="N",
+        help="Largest number of tokens in a batch.  [default: 65536 on a GPU; on a CPU 2048, with n > 2 threads n "
+        "times that, at most 16384]",
+        min=1,
     ),
 ]
 MaxTokensOption = Annotated[

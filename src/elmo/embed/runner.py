@@ -40,10 +40,13 @@ Finish = Callable[[list[list[str]], list[Tensor], Packing], list[Result]]
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}  # tokens per batch
 WINDOW_BATCHES = 4  # batches in a window, which is sorted by length
-WINDOW_THREADS = 4  # on a CPU, a window has work for these; with more threads, several windows are computed at once
+WINDOW_THREADS = 8  # on a CPU, a window has work for these; with more threads, several windows are computed at once
 # With packed weights, a batch is divided into pieces that stay in the processor's cache: at most this many tokens, and
 # this many values of a layer.
 PIECE_TOKENS, PIECE_VALUES = 2048, 1 << 20
+# Between two operations a thread waits for Python, which runs one thread at a time: the more threads there are, the
+# longer an operation has to be. So with n threads, more than two, batches and pieces are n times as large, at most:
+MOST_GROWTH = 8
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class Runner:
         """Return the number of tokens per batch: as asked, or the device's default."""
         if asked is not None and asked < 1:
             raise ConfigError(f"batch_tokens is {asked}; expected 1 or more")
-        return asked or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"])
+        return asked or BATCH_TOKENS.get(self.device.type, BATCH_TOKENS["cpu"]) * self._growth()
 
     def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Return `function` of each item, computed on several threads if the weights are packed."""
@@ -307,11 +310,17 @@ class Runner:
     def _packed(self) -> PackedBiLM | None:
         return None if self.module.reference else self._computed.packed
 
+    def _growth(self) -> int:
+        """Return how many times as large batches and pieces are as with one or two threads."""
+        threads = available() if self.device.type == "cpu" else 1
+        return 1 if threads <= 2 else min(threads, MOST_GROWTH)
+
     def _pieces(self, lengths: list[int], batch_tokens: int) -> list[list[int]]:
         """Divide a window of sentences into those that are computed together."""
         if self._packed() is None:
             return batches.by_length(lengths, batch_tokens)
-        tokens = min(batch_tokens, PIECE_TOKENS, max(PIECE_VALUES // self.module.config.output_dim, 1))
+        fitting = min(PIECE_TOKENS, max(PIECE_VALUES // self.module.config.output_dim, 1))
+        tokens = min(batch_tokens, fitting * self._growth())
         return batches.by_length(lengths, tokens, rounded_down)
 
     def _contextualize(self, tokens: Tensor, packing: Packing, start: State) -> tuple[list[Tensor], State]:

@@ -4,8 +4,8 @@ PyTorch's own threads share every single operation, and wait for each other afte
 operations: where another process uses a core, each of them ends in waiting. Here a thread takes a whole piece, such as
 one direction of a batch, and no operation waits.
 
-There are as many threads as PyTorch would use (`torch.get_num_threads()`). The pieces do not depend on their number, so
-neither do the results. The settings of the program's own threads stay as they are.
+There are as many threads as PyTorch would use (`torch.get_num_threads()`). The settings of the program's own threads
+stay as they are.
 """
 
 import os

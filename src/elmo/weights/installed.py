@@ -63,7 +63,9 @@ def find(group: str, name: str) -> Path | None:
         return _folder_of(name, packages[0])
     if (distribution := KNOWN.get((group, name))) is not None:
         here = f", or write ./{name} for the folder of this name here" if Path(name).exists() else ""
-        raise WeightsError(f"{name}: is not installed; pip install {distribution}{here}")
+        raise WeightsError(
+            f"{name}: is not installed; pip install {distribution}, or models/{name} from its repository{here}"
+        )
     return None
 
 
