@@ -1,0 +1,160 @@
+"""Where a task's training step spends its time: seconds, operations, the GPU's share, memory, and how they grow.
+
+    python benchmarks/task_steps.py DATA [--tasks squad snli srl coref ner sst] [--model english] [--steps 20]
+
+DATA is the folder of datasets of `elmo analyse tasks`. Every task has the recipe of experiments/tasks, with the given
+biLM, or without ELMo (`--model none`). Of its training part, `--batches` batches of examples of about equal length are
+taken: at the shortest, the middle and the longest of the data (each with the number of tokens of its longest text), and
+some that are drawn at random. A row is the median of `--steps` steps on them, forward, backward and optimizer.
+
+Operations are those of PyTorch that have no parts, and on a GPU the kernels that they launch. "GPU busy" is the time in
+kernels, relative to that of the step without the profiler. "Python" is the time in which the CPU computes no operation:
+what is left of a step of the profiler's. Epochs are estimated from the random batches.
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from elmo.tasks.batches import batches
+from elmo.tasks.examples import Example
+from elmo.tasks.recipe import recipe
+from elmo.tasks.train import TaskTraining
+from elmo.training import memory
+
+RECIPES = Path(__file__).parents[1] / "experiments" / "tasks"
+TASKS = {  # the file of the recipe, the folder of the data, the word vectors
+    "squad": ("squad", "squad", "glove.6B.100d.tasks.txt"),
+    "snli": ("snli", "snli", "glove.6B.100d.tasks.txt"),
+    "srl": ("srl", "propbank-ewt", "glove.6B.100d.tasks.txt"),
+    "coref": ("coref_ontogum", "ontogum", "glove.6B.100d.tasks.txt"),
+    "ner": ("ner_conll2003", "conll2003", "glove.6B.50d.tasks.txt"),
+    "sst": ("sst", "sst", "glove.6B.100d.tasks.txt"),
+}
+
+
+def chosen(training: TaskTraining, count: int) -> dict[str, list[list[int]]]:
+    """Return some batches of the training part by what they have in common: short, middle, long, random."""
+    examples, rng = training.splits["train"], np.random.default_rng(0)
+    groups = batches(examples, training.train_config.batch_size, rng)
+    by_length = sorted(groups, key=lambda rows: longest([examples[row] for row in rows]))
+    middle = max(0, (len(groups) - count) // 2)
+    return {
+        "short": by_length[:count],
+        "middle": by_length[middle : middle + count],
+        "long": by_length[-count:],
+        "random": groups[:count],
+    }
+
+
+def longest(examples: Sequence[Example]) -> int:
+    return max(len(text) for example in examples for text in example.texts)
+
+
+def seconds(step: Callable[[], object], device: torch.device, count: int) -> float:
+    """The median time of a step; on a GPU steps follow each other without waiting, as in training."""
+    if device.type != "cuda":
+        times = []
+        for _ in range(count):
+            began = time.perf_counter()
+            step()
+            times.append(time.perf_counter() - began)
+        return statistics.median(times)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(count):
+        step()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) / count
+
+
+def profiled(step: Callable[[], object], device: torch.device, count: int) -> tuple[float, float, float, float]:
+    """Of a step: operations, kernels, seconds in kernels, and seconds in which the CPU computes no operation."""
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
+    with profile(activities=activities, acc_events=True) as recorded:
+        began = time.perf_counter()
+        for _ in range(count):
+            step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        wall = time.perf_counter() - began
+    events = recorded.events()
+    on_cpu = [event for event in events if event.device_type == DeviceType.CPU]
+    kernels = [event for event in events if event.device_type == DeviceType.CUDA]
+    operations = sum(1 for event in on_cpu if event.name.startswith("aten::") and not event.cpu_children)
+    computing = sum(event.cpu_time_total for event in on_cpu if event.cpu_parent is None) / 1e6
+    busy = sum(event.device_time_total for event in kernels) / 1e6
+    return operations / count, len(kernels) / count, busy / count, max(wall - computing, 0.0) / count
+
+
+def measure(name: str, data: Path, model: str, count: int, steps: int, limit: int | None) -> None:
+    file, folder, vectors = TASKS[name]
+    elmo = ["inputs.elmo.placement=none"] if model == "none" else [f"inputs.elmo.model={model}"]
+    task, config = recipe(name, RECIPES / f"{file}.toml", [f"inputs.vectors={data / 'vectors' / vectors}", *elmo])
+    splits = {part: examples[:limit] for part, examples in task.read(data / folder).items() if part != "test"}
+    with tempfile.TemporaryDirectory() as out:
+        training = TaskTraining(task, config, splits, Path(out) / "run", data=str(data / folder))
+    examples = training.splits["train"]
+    per_epoch = -(-len(examples) // config.train.batch_size)
+    training.model.train()
+    number = 0
+
+    def step(rows: list[int]) -> None:
+        nonlocal number
+        loss = training.model.loss([examples[row] for row in rows])
+        training.learner.step(loss + training.model.inputs.penalty(), number)
+        number += 1
+
+    for kind, groups in chosen(training, count).items():
+        for rows in groups:  # not measured: kernels are compiled, memory is reserved
+            step(rows)
+        if training.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(training.device)
+        if kind == "random":
+            taken = statistics.mean(
+                seconds(lambda rows=rows: step(rows), training.device, max(1, steps // count)) for rows in groups
+            )
+            print(f"| {name} | an epoch of {per_epoch:,} batches | | {per_epoch * taken:.1f} s | | | | | |", flush=True)
+            continue
+        stream = cycle(groups)
+        taken = seconds(lambda stream=stream: step(next(stream)), training.device, steps)
+        used = memory.peak(training.device)
+        operations, kernels, busy, python = profiled(
+            lambda stream=stream: step(next(stream)), training.device, len(groups)
+        )
+        tokens = statistics.mean(longest([examples[row] for row in rows]) for rows in groups)
+        print(
+            f"| {name} | {kind} | {tokens:.0f} | {1000 * taken:.1f} ms | {operations:,.0f} | {kernels:,.0f} | "
+            f"{busy / taken:.0%} | {1000 * python:.1f} ms | {(used or 0) / 2**20:,.0f} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--model", default="english")
+    parser.add_argument("--batches", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--examples", type=int, help="read only so many of each part: fewer layers to compute")
+    given = parser.parse_args()
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU threads"
+    print(f"{where}, torch {torch.__version__}, biLM {given.model}\n")
+    print("| task | batches | longest text | step | operations | kernels | GPU busy | Python | memory, MiB |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for name in given.tasks:
+        measure(name, given.data, given.model, given.batches, given.steps, given.examples)
+
+
+if __name__ == "__main__":
+    main()
