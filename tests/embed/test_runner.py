@@ -10,11 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from elmo.embed.embedder import Embedder
 from elmo.embed.runner import BATCH_TOKENS
 from elmo.errors import ConfigError, ElmoError
-from elmo.model.lstm import State
+from elmo.model.bilm import BiLM, BiLMConfig
+from elmo.model.char_cnn import CharCNNConfig
+from elmo.model.lstm import LSTMConfig, State
 from elmo.model.packed import PackedBiLM
 from elmo.model.packing import Packing
+from elmo.weights.folder import Pretrained
 from embedders import REFERENCE, assert_close, embedder
 from models import random_sentences, state_of
 
@@ -55,13 +59,17 @@ def test_the_carried_state_is_the_one_after_each_row() -> None:
     assert runner.carried is None
 
 
-@pytest.mark.parametrize(("threads", "times"), [(1, 1), (2, 1), (3, 3), (8, 8), (16, 8)])
-def test_the_number_of_tokens_of_a_batch_follows_from_the_device_and_its_threads_unless_asked_for(
-    threads: int, times: int, request: pytest.FixtureRequest
+@pytest.mark.parametrize(
+    ("width", "threads", "times"),
+    [(256, 1, 1), (256, 2, 1), (256, 3, 3), (256, 8, 8), (256, 16, 8), (64, 3, 8), (512, 8, 2), (1024, 8, 1)],
+)
+def test_the_number_of_tokens_of_a_batch_follows_from_width_and_threads_unless_asked_for(
+    width: int, threads: int, times: int, request: pytest.FixtureRequest
 ) -> None:
     request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
     torch.set_num_threads(threads)
-    runner = embedder().runner
+    bilm = BiLM(BiLMConfig(LSTMConfig(8, width // 2), CharCNNConfig(filters=((1, 8),), n_highway=1)))
+    runner = Embedder(Pretrained(bilm)).runner
     assert (runner.batch_tokens(None), runner.batch_tokens(7)) == (times * BATCH_TOKENS["cpu"], 7)
     with pytest.raises(ConfigError, match="batch_tokens is 0; expected 1 or more"):
         runner.batch_tokens(0)

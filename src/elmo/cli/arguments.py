@@ -33,8 +33,8 @@ BatchTokensOption = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Largest number of tokens in a batch.  [default: 65536 on a GPU; on a CPU 2048, with n > 2 threads n "
-        "times that, at most 16384]",
+        help="Largest number of tokens in a batch.  [default: 65536 on a GPU; 2048 on a CPU, for small models with "
+        "more than two threads up to 16384]",
         min=1,
     ),
 ]

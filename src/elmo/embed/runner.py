@@ -45,8 +45,9 @@ WINDOW_THREADS = 8  # on a CPU, a window has work for these; with more threads, 
 # this many values of a layer.
 PIECE_TOKENS, PIECE_VALUES = 2048, 1 << 20
 # Between two operations a thread waits for Python, which runs one thread at a time: the more threads there are, the
-# longer an operation has to be. So with n threads, more than two, batches and pieces are n times as large, at most:
-MOST_GROWTH = 8
+# longer an operation has to be. So with n threads, more than two, batches and pieces of a model with layers of this
+# width are n times as large, up to a limit. In wider models an operation takes longer anyway.
+GROWING_WIDTH, MOST_GROWTH = 256, 8
 
 
 @dataclass(frozen=True)
@@ -313,7 +314,9 @@ class Runner:
     def _growth(self) -> int:
         """Return how many times as large batches and pieces are as with one or two threads."""
         threads = available() if self.device.type == "cpu" else 1
-        return 1 if threads <= 2 else min(threads, MOST_GROWTH)
+        if threads <= 2:
+            return 1
+        return max(1, min(threads * GROWING_WIDTH**2 // self.module.config.output_dim**2, MOST_GROWTH))
 
     def _pieces(self, lengths: list[int], batch_tokens: int) -> list[list[int]]:
         """Divide a window of sentences into those that are computed together."""
