@@ -584,11 +584,11 @@ def test_a_run_that_is_killed_anywhere_goes_on_and_ends_in_the_same_files(
     assert killed > 30
 
 
-def interrupted(text: Path, out: Path, **options: Any) -> None:
-    """A run that has read all blocks and stops while it merges."""
+def interrupted(text: Path, out: Path, at: str = "merging", **options: Any) -> None:
+    """A run that has read all blocks and stops while it merges, or at a later stage."""
 
     def stop(step: str, *_: object) -> None:
-        if step == "merging":
+        if step == at:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -690,6 +690,32 @@ def test_a_damaged_work_folder_is_one_line(content: bytes, text: Path, tmp_path:
     (tmp_path / "out.part" / "settings.json").write_bytes(content)
     with pytest.raises(DataError, match=r"settings\.json: damaged\. Remove the folder .*/out\.part to start over"):
         prepare(text, tmp_path / "out", block_bytes=SMALL, **PLAIN)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["keys.npy", "ends.npy", "ids.npy", "words.txt", "json", "shards/train-00000.json", "shards/train-00000.bin"],
+)
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_damaged_files_of_an_interrupted_run_are_one_line(name: str, damage: str, text: Path, tmp_path: Path) -> None:
+    interrupted(text, tmp_path / "out", at="writing" if "/" in name else "merging")
+    path = tmp_path / "out.part" / (name if "/" in name else f"parts/000003.{name}")
+    if "/" not in name:  # what is merged does not need its parts
+        shutil.rmtree(tmp_path / "out.part" / "shards")
+    content = path.read_bytes()
+    if damage == "cut":
+        path.write_bytes(content[:-1] + b"\xff" if name == "words.txt" else content[: len(content) // 2])
+    else:
+        path.unlink()
+    before = sorted(tmp_path.iterdir())
+    options = PLAIN | {"block_bytes": SMALL}
+    if damage == "gone" and name.endswith("json"):  # it says that the others are complete
+        prepare(text, tmp_path / "out", **options)
+        return
+    message = r"out\.part/.+: missing or damaged\. Remove the folder .*/out\.part to start over"
+    with pytest.raises(DataError, match=message):
+        prepare(text, tmp_path / "out", **options)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_two_runs_do_not_share_a_folder(text: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from elmo.files import replacing, write_array, write_array_pieces
 from elmo.pretrain.corpus import BEGIN, END, Rows, Shard
-from elmo.pretrain.sorted_parts import Ids, Keys, Lengths, Part, rearranged
+from elmo.pretrain.sorted_parts import Ids, Keys, Lengths, Part, reading, rearranged
 from elmo.text.characters import BEGIN_SENTENCE, END_SENTENCE
 from elmo.text.vocabulary import UNKNOWN
 
@@ -84,10 +84,14 @@ def merge(keys: KeyRange, folder: Path, deduplicate: bool, n_words: int) -> tupl
                 total += counted
         with replacing(summary) as temporary:
             temporary.write_text(json.dumps(total.tolist()), encoding="utf-8")
-    merged = Merged(keys.name, *json.loads(summary.read_text(encoding="utf-8")))
     counts = np.zeros(n_words, dtype=np.int64)
-    for chunk in _chunks(path):
-        counts += np.bincount(chunk, minlength=n_words)
+    with reading(summary, folder.parent):
+        merged = Merged(keys.name, *map(int, json.loads(summary.read_text(encoding="utf-8"))))
+    with reading(path, folder.parent):
+        for chunk in _chunks(path):
+            counts += np.bincount(chunk, minlength=n_words)
+        if counts.sum() != merged.tokens + 2 * merged.sentences:
+            raise ValueError("a shard of another size")
     return merged, counts
 
 

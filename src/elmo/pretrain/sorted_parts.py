@@ -16,6 +16,7 @@ import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,20 +135,33 @@ class Part:
 
     def array(self, what: str) -> npt.NDArray[Any]:
         """Open one of its arrays, memory-mapped."""
-        return np.load(self.path(f"{what}.npy"), mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+        path = self.path(f"{what}.npy")
+        with reading(path, self.folder.parent):
+            return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
 
     def words(self) -> list[str]:
         """Read its distinct words."""
-        text = self.path("words.txt").read_bytes().decode("utf-8")
-        return text.split("\n")[:-1]
+        path = self.path("words.txt")
+        with reading(path, self.folder.parent):
+            return path.read_bytes().decode("utf-8").split("\n")[:-1]
 
     def summary(self) -> dict[str, int] | None:
         """Read its JSON file; None if the part is not complete."""
-        try:
-            found: dict[str, int] = json.loads(self.path("json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        path = self.path("json")
+        if not path.exists():
             return None
-        return found
+        with reading(path, self.folder.parent):
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return {name: int(found[name]) for name in ("crc32", "sentences", "tokens")}
+
+
+@contextmanager
+def reading(path: Path, work: Path) -> Iterator[None]:
+    """Read a file of the work folder, which an earlier run may have written: a damaged one is a DataError."""
+    try:
+        yield
+    except (FileNotFoundError, EOFError, ValueError, KeyError, TypeError):
+        raise DataError(f"{path}: missing or damaged. Remove the folder {work} to start over") from None
 
 
 def write_part(block: Block, part: Part, reader: SentenceReader) -> dict[str, int]:
