@@ -26,7 +26,7 @@ ALLOWED = {
         "errors", "files", "config", "packaged", "training", "text", "model", "weights", "embed", "pretrain", "tasks",
     },
     "integrations": {"errors", "files", "messages", "packaged", "text", "model", "weights", "embed"},
-    "serve": {"errors", "messages", "packaged", "text", "weights", "embed", "tasks"},
+    "serve": {"errors", "messages", "packaged", "training", "text", "weights", "embed", "tasks"},
     "cli": {
         "errors", "messages", "packaged", "progress", "text", "model", "weights", "embed", "training", "pretrain",
         "tasks", "analysis", "recipes", "integrations", "serve",

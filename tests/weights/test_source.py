@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from distributions import new_site
 from elmo.errors import DataError, WeightsError
 from elmo.model.bilm import BiLM, BiLMConfig
 from elmo.model.lstm import LSTMConfig, State
@@ -161,10 +162,9 @@ def test_a_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A place for packaged models, and an empty working folder."""
-    for name in ("packaged", "working"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "packaged").mkdir()
     monkeypatch.setattr(installed, "PACKAGED", tmp_path / "packaged")
-    monkeypatch.chdir(tmp_path / "working")
+    new_site(tmp_path, monkeypatch)
     return tmp_path / "packaged"
 
 
