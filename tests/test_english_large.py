@@ -11,7 +11,7 @@ import elmo
 from elmo.model.bilm import BiLMConfig
 from elmo.packaged import DEFAULT, FOLDER
 from elmo.text.vocabulary import Vocabulary
-from elmo.weights import folder, installed, source
+from elmo.weights import folder, installed, sif, source
 from elmo.weights.folder import Pretrained
 from elmo.weights.tensor_files import stored_dtypes
 
@@ -50,7 +50,7 @@ def test_no_section_of_the_card_is_empty() -> None:
 def test_its_files() -> None:
     sizes = {path.name: path.stat().st_size for path in LARGE.iterdir() if path.is_file()}
     shards = {name for name in sizes if re.fullmatch(r"model-\d{5}-of-\d{5}\.safetensors", name)}
-    others = {"__init__.py", "README.md", folder.CONFIG, folder.VOCABULARY, folder.WARM_STATE}
+    others = {"__init__.py", "README.md", folder.CONFIG, folder.VOCABULARY, folder.WARM_STATE, sif.STATISTICS, sif.WORDS}
     assert set(sizes) == shards | others | {f"{folder.WEIGHTS}.index.json"}
     assert max(sizes.values()) <= 48_000_000
     assert sum(sizes.values()) <= 130_000_000
@@ -78,6 +78,16 @@ def test_the_stored_warm_state_is_that_of_its_weights() -> None:
     computed = elmo.Embedder(Pretrained(read.bilm)).warm_state()
     for stored, ours in zip(read.warm_state, computed, strict=True):
         assert torch.allclose(stored, ours, atol=1e-4)
+
+
+@needs_weights
+def test_its_sif_vectors_know_what_is_similar(model: elmo.Embedder) -> None:
+    first, second, third = model.encode(
+        ["A man is playing a guitar on the stage.", "Someone on a stage plays the guitar.", "The law on taxes is new."],
+        pooling="sif",
+        normalize=True,
+    )
+    assert first @ second > 0.5 > 0.2 > first @ third
 
 
 @needs_weights
