@@ -2,14 +2,14 @@
 
     python benchmarks/task_steps.py DATA [--tasks squad snli srl coref ner sst] [--model english] [--steps 20]
 
-DATA is the folder of datasets of `elmo analyse tasks`. Every task has the recipe of experiments/tasks, with the given
-biLM, or without ELMo (`--model none`). Of its training part, `--batches` batches of examples of about equal length are
-taken: at the shortest, the middle and the longest of the data (each with the number of tokens of its longest text), and
-some that are drawn at random. A row is the median of `--steps` steps on them, forward, backward and optimizer.
+DATA is the folder of datasets of `elmo analyse tasks`. Every task has its recipe in experiments/analysis/tasks.toml,
+with the given biLM, or without ELMo (`--model none`). Measured are the `--batches` batches with the shortest texts, as
+many of middle length, and as many with the longest; and an epoch is estimated from as many random ones. A step is
+forward, backward and optimizer: on a CPU the median of `--steps` of them, on a GPU their mean, without waiting between.
 
-Operations are those of PyTorch that have no parts, and on a GPU the kernels that they launch. "GPU busy" is the time in
-kernels, relative to that of the step without the profiler. "Python" is the time in which the CPU computes no operation:
-what is left of a step of the profiler's. Epochs are estimated from the random batches.
+"Longest text" is the mean number of tokens of a batch's longest text. Operations are those of PyTorch that call no
+other; kernels are what the GPU ran. "GPU busy" is the time in kernels, divided by that of a step without the profiler.
+"Python" is the part of a profiled step in which the CPU was in no operation.
 """
 
 import argparse
@@ -25,21 +25,18 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from elmo.analysis.analysis import build_config
+from elmo.analysis.sweep import TaskSetup
+from elmo.analysis.tasks import ANALYSIS
 from elmo.tasks.batches import batches
 from elmo.tasks.examples import Example
 from elmo.tasks.recipe import recipe
 from elmo.tasks.train import TaskTraining
 from elmo.training import memory
 
-RECIPES = Path(__file__).parents[1] / "experiments" / "tasks"
-TASKS = {  # the file of the recipe, the folder of the data, the word vectors
-    "squad": ("squad", "squad", "glove.6B.100d.tasks.txt"),
-    "snli": ("snli", "snli", "glove.6B.100d.tasks.txt"),
-    "srl": ("srl", "propbank-ewt", "glove.6B.100d.tasks.txt"),
-    "coref": ("coref_ontogum", "ontogum", "glove.6B.100d.tasks.txt"),
-    "ner": ("ner_conll2003", "conll2003", "glove.6B.50d.tasks.txt"),
-    "sst": ("sst", "sst", "glove.6B.100d.tasks.txt"),
-}
+ROOT = Path(__file__).parents[1]
+SETUPS = build_config(ANALYSIS, ROOT / "experiments" / "analysis" / "tasks.toml").tasks
+TASKS: dict[str, TaskSetup] = {setup.task: setup for setup in reversed(SETUPS)}  # the first one of each task
 
 
 def chosen(training: TaskTraining, count: int) -> dict[str, list[list[int]]]:
@@ -61,7 +58,7 @@ def longest(examples: Sequence[Example]) -> int:
 
 
 def seconds(step: Callable[[], object], device: torch.device, count: int) -> float:
-    """The median time of a step; on a GPU steps follow each other without waiting, as in training."""
+    """The time of a step: on a CPU the median, on a GPU the mean of steps that follow each other, as in training."""
     if device.type != "cuda":
         times = []
         for _ in range(count):
@@ -97,12 +94,12 @@ def profiled(step: Callable[[], object], device: torch.device, count: int) -> tu
 
 
 def measure(name: str, data: Path, model: str, count: int, steps: int, limit: int | None) -> None:
-    file, folder, vectors = TASKS[name]
+    setup = TASKS[name]
     elmo = ["inputs.elmo.placement=none"] if model == "none" else [f"inputs.elmo.model={model}"]
-    task, config = recipe(name, RECIPES / f"{file}.toml", [f"inputs.vectors={data / 'vectors' / vectors}", *elmo])
-    splits = {part: examples[:limit] for part, examples in task.read(data / folder).items() if part != "test"}
+    task, config = recipe(name, ROOT / str(setup.recipe), [f"inputs.vectors={data / str(setup.vectors)}", *elmo])
+    splits = {part: examples[:limit] for part, examples in task.read(data / setup.data).items() if part != "test"}
     with tempfile.TemporaryDirectory() as out:
-        training = TaskTraining(task, config, splits, Path(out) / "run", data=str(data / folder))
+        training = TaskTraining(task, config, splits, Path(out) / "run", data=str(data / setup.data))
     examples = training.splits["train"]
     per_epoch = -(-len(examples) // config.train.batch_size)
     training.model.train()

@@ -198,11 +198,22 @@ def test_an_endless_stream_is_read_a_window_at_a_time(model: elmo.Embedder) -> N
     assert stream.taken == 0
     first = list(itertools.islice(arrays, 5))
     assert_fresh(first, list(itertools.islice(Counted(), 5)))
-    windows = -(-torch.get_num_threads() // 8)  # at once
+    windows = -(-torch.get_num_threads() // 4)  # at once
     for given_back in range(6, 300):
         next(arrays)
         # four batches of 50 tokens, three to a sentence
         assert stream.taken - given_back <= windows * (4 * 50 / 3 + 1)
+
+
+def test_many_threads_read_no_more_than_two_large_windows(
+    model: elmo.Embedder, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(32)
+    stream = Counted()
+    first = list(itertools.islice(model.embed(stream, batch_tokens=50), 5))
+    assert_fresh(first, list(itertools.islice(Counted(), 5)))
+    assert stream.taken <= 2 * (4 * 50 / 3 + 1)
 
 
 def test_an_endless_stream_of_empty_sentences_is_read_a_window_at_a_time(model: elmo.Embedder) -> None:

@@ -189,9 +189,9 @@ class Embedder:
         """Yield one array per sentence, in order: (L+1, tokens, 2D) for all layers, (tokens, 2D) for one.
 
         A string is raw text and is tokenized; a list is tokens, used as they are. The stream may be endless: a window
-        of about four batches of `batch_tokens` tokens is in memory, and sorted by length; on a CPU with more than eight
-        threads, one window for each eight of them. A sentence of more than `max_sentence_tokens` tokens is refused,
-        because memory and time grow with it; None sets no limit.
+        of about four batches of `batch_tokens` tokens is in memory, and sorted by length; on a CPU with more than four
+        threads, two windows or more. A sentence of more than `max_sentence_tokens` tokens is refused, because memory
+        and time grow with it; None sets no limit.
 
         `state` is the initial state of the LSTMs: "fresh" (zeros for every sentence), "warm" (one stored state for
         every sentence), or "carried" (from batch to batch, row by row, `batch_size` sentences at a time, also across

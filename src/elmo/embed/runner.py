@@ -40,7 +40,7 @@ Finish = Callable[[list[list[str]], list[Tensor], Packing], list[Result]]
 
 BATCH_TOKENS = {"cpu": 2048, "cuda": 65536}  # tokens per batch
 WINDOW_BATCHES = 4  # batches in a window, which is sorted by length
-WINDOW_THREADS = 8  # on a CPU, a window has work for these; with more threads, several windows are computed at once
+WINDOW_THREADS = 4  # on a CPU, a window has work for these; with more threads, several windows are computed at once
 # With packed weights, a batch is divided into pieces that stay in the processor's cache: at most this many tokens, and
 # this many values of a layer.
 PIECE_TOKENS, PIECE_VALUES = 2048, 1 << 20
@@ -48,6 +48,7 @@ PIECE_TOKENS, PIECE_VALUES = 2048, 1 << 20
 # longer an operation has to be. So with n threads, more than two, batches and pieces of a model with layers of this
 # width are n times as large, up to a limit. In wider models an operation takes longer anyway.
 GROWING_WIDTH, MOST_GROWTH = 256, 8
+MOST_WINDOWS = 16  # of the size for one thread: larger ones are fewer, so that memory has a bound
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ class Runner:
             return self.run(batch, every, finish)[0]
 
         windows = batches.windows(sentences, WINDOW_BATCHES * batch_tokens)
-        at_once = -(-available() // WINDOW_THREADS) if self.device.type == "cpu" else 1
+        at_once = min(-(-self._threads() // WINDOW_THREADS), MOST_WINDOWS // self._growth())
         for some in batches.consecutive(windows, at_once):
             asked: list[tuple[int, list[str]]] = []  # sentences that give a result, and their numbers
             rows: list[int] = []
@@ -311,9 +312,13 @@ class Runner:
     def _packed(self) -> PackedBiLM | None:
         return None if self.module.reference else self._computed.packed
 
+    def _threads(self) -> int:
+        """Return how many pieces can be computed at once: 1 on a GPU."""
+        return available() if self.device.type == "cpu" else 1
+
     def _growth(self) -> int:
         """Return how many times as large batches and pieces are as with one or two threads."""
-        threads = available() if self.device.type == "cpu" else 1
+        threads = self._threads()
         if threads <= 2:
             return 1
         return max(1, min(threads * GROWING_WIDTH**2 // self.module.config.output_dim**2, MOST_GROWTH))
