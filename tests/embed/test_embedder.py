@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from random import Random
+from functools import partial
 from typing import Any
 
 import numpy as np
