@@ -5,10 +5,9 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
-from functools import partial
 from typing import Any
 
 import numpy as np
