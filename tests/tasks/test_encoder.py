@@ -31,6 +31,23 @@ def test_a_sequence_is_encoded_as_if_it_were_alone(n_layers: int) -> None:
         assert not encoded[row, length:].any()
 
 
+def test_the_gradient_is_that_of_each_sequence_alone() -> None:
+    """By nn.LSTM, sequence by sequence: with respect to the vectors and to all weights."""
+    torch.manual_seed(0)
+    network = BiLSTM(4, 3, 2)
+    x, wanted = torch.randn(5, 5, 4, requires_grad=True), torch.randn(5, 5, 6)
+    network(x, Packed.of(LENGTHS)).mul(wanted).sum().backward()
+    parameters = [x, *network.parameters()]
+    found = [parameter.grad for parameter in parameters]
+    total = torch.zeros(())
+    for row, length in enumerate(LENGTHS):
+        alone = x[row, :length]
+        for layer in network.layers:
+            alone, _ = layer(alone)
+        total = total + (alone * wanted[row, :length]).sum()
+    torch.testing.assert_close(found, list(torch.autograd.grad(total, parameters)), rtol=0, atol=1e-5)
+
+
 def test_a_gru_encodes_a_sequence_as_if_it_were_alone() -> None:
     torch.manual_seed(0)
     network = BiGRU(4, 3)
