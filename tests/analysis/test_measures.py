@@ -106,19 +106,9 @@ def test_updates_to_the_score_of_the_baseline() -> None:
     assert found == {"goal": 55.0, "without ELMo": [30, 50], "with ELMo": [20, None]}
 
 
-def test_a_small_share_is_trained_for_more_epochs() -> None:
-    train = TrainConfig(epochs=8, patience=5)
-    assert sample_efficiency.longer(train, 1.0, 100) == {"epochs": 8, "patience": 5}
-    assert sample_efficiency.longer(train, 0.3, 100) == {"epochs": 27, "patience": 17}
-    assert sample_efficiency.longer(train, 0.001, 100) == {"epochs": 100, "patience": 63}
-    assert sample_efficiency.longer(TrainConfig(epochs=200, patience=None), 0.5, 100) == {"epochs": 200}
-
-
-def test_a_rate_is_not_halved_after_the_short_epochs_of_a_small_share() -> None:
-    """75 pairs are one update in an epoch: a dozen updates without a better score would end the learning."""
-    train = TrainConfig(epochs=8, patience=None, schedule="halve")
-    assert sample_efficiency.longer(train, 0.001, 100) == {"epochs": 100, "schedule": "constant"}
-    assert sample_efficiency.longer(train, 1.0, 100) == {"epochs": 8}  # so that the run is that of other analyses
+@pytest.mark.parametrize(("share", "epochs", "wanted"), [(1.0, 8, 1), (0.3, 8, 3), (0.001, 8, 12), (0.5, 200, 1)])
+def test_an_epoch_reads_a_small_share_several_times(share: float, epochs: int, wanted: int) -> None:
+    assert sample_efficiency.passes(TrainConfig(epochs=epochs), share, 100) == wanted
 
 
 def test_fractions_must_rise() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from elmo.errors import ConfigError, DataError, ElmoError
 from elmo.tasks import folder
 from elmo.tasks import train as train_module
 from elmo.tasks.learner import Learner
-from elmo.tasks.ner.model import TASK
+from elmo.tasks.ner.model import TASK, Tagger
 from elmo.tasks.train import TaskTraining
 from elmo.training.run import Run
 from tasks.small_ner import recipe, splits, write_elmo, write_vectors
@@ -258,6 +259,20 @@ def test_a_fraction_uses_the_layers_of_the_whole(files: Path, tmp_path: Path) ->
     train(files, tmp_path / "half", "train.epochs=1", "train.train_fraction=0.5", "train.seed=3")
     assert set((files / "cache").iterdir()) == before
     assert Run.open(tmp_path / "half").record["config"]["train"]["train_fraction"] == 0.5
+
+
+def test_an_epoch_of_several_passes_reads_every_example_as_often(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
+    loss = Tagger.loss
+    monkeypatch.setattr(Tagger, "loss", lambda self, some: read.append(some) or loss(self, some))
+    train(files, tmp_path, "train.epochs=2", "train.passes=3")
+    texts = [example.texts[0] for some in read for example in some]
+    assert Counter(texts) == Counter(6 * [example.texts[0] for example in splits()["train"]])
+    assert [line["step"] for line in log(tmp_path)] == [1, 2]
+    orders = [[example.texts[0] for example in some] for some in read]
+    assert orders[: len(orders) // 6] != orders[len(orders) // 6 : len(orders) // 3]  # a new order in each pass
 
 
 def test_parts_that_are_missing(files: Path, tmp_path: Path) -> None:

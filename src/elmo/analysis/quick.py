@@ -35,7 +35,7 @@ def quick_configs() -> dict[str, dict[str, Any]]:
         "sample-efficiency": {
             "seeds": 2,
             "fractions": [0.1, 0.3, 1.0],
-            "max_epochs": 4,
+            "max_passes": 4,
             "tasks": _tasks("srl", "snli", "ner"),
         },
         "layer-weights": {"seeds": 2, "tasks": _tasks("squad", "snli", "srl", "coref", "ner", "sst")},

@@ -1,16 +1,15 @@
 """SAMPLE EFFICIENCY (paper, section 5.4, Figure 1): scores by the share of the training part, with and without ELMo.
 
-A share is of whole sentences, documents or trees, drawn anew for every seed. A smaller share is trained for more
-epochs, so that the number of updates is about the same, up to `max_epochs`; patience grows with them, and a learning
-rate that would be halved after an epoch without a better score stays constant, since these epochs are short. The second
-question of the section: after how many updates does a model with ELMo pass the best dev score of the one without?
+A share is of whole sentences, documents or trees, drawn anew for every seed. An epoch reads a smaller share several
+times, so that it has about as many updates as one of the whole, as far as `max_passes` allows. The second question of
+the section: after how many updates does a model with ELMo pass the best dev score of the one without?
 """
 
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from elmo.analysis.analysis import Analysis, Results, Workspace
 from elmo.analysis.claims import FAILS, Claim, higher, no_lower, together
@@ -36,7 +35,7 @@ class SampleEfficiencyConfig(CheckedConfig):
 
     model: str = DEFAULT
     seeds: PositiveInt = 3
-    max_epochs: PositiveInt = 100
+    max_passes: PositiveInt = 100  # through a share of the examples, in a whole run
     fractions: tuple[Annotated[float, Bounds(gt=0, le=1)], ...] = (0.001, 0.01, 0.03, 0.1, 0.3, 1.0)
     tasks: tuple[TaskSetup, ...] = (SRL, SNLI, NER)
 
@@ -52,7 +51,7 @@ def cells(config: SampleEfficiencyConfig, workspace: Workspace) -> dict[str, Cel
     for setup in config.tasks:
         base = base_config(setup, workspace)[1].train
         for share in config.fractions:
-            train = {"train": {"train_fraction": share, **longer(base, share, config.max_epochs)}}
+            train = {"train": {"train_fraction": share, "passes": passes(base, share, config.max_passes)}}
             baseline = {**train, "inputs": {"elmo": {"placement": "none"}}}
             for kind, changes in ((WITH, train), (WITHOUT, baseline)):
                 found[f"{setup.name}/{kind}/{share}"] = Cell(setup, changes, config.model, config.seeds)
@@ -77,15 +76,12 @@ def run(config: SampleEfficiencyConfig, workspace: Workspace) -> Results:
     }
 
 
-def longer(train: TrainConfig, share: float, max_epochs: int) -> dict[str, Any]:
-    """Return the epochs for a share of the examples, the patience, and the schedule if it depends on epochs."""
-    epochs = max(train.epochs, min(max_epochs, math.ceil(train.epochs / share)))
-    changes: dict[str, Any] = {"epochs": epochs}
-    if train.patience is not None:
-        changes["patience"] = math.ceil(train.patience * epochs / train.epochs)
-    if train.schedule == "halve" and epochs > train.epochs:
-        changes["schedule"] = "constant"
-    return changes
+def passes(train: TrainConfig, share: float, max_passes: int) -> int:
+    """Return how often an epoch reads a share of the examples, so that a run reads none more than `max_passes` times.
+
+    At least once: then the number of epochs may be larger than `max_passes`.
+    """
+    return max(1, min(round(1 / share), max_passes // train.epochs))
 
 
 def updates_to_pass(without: Results, with_elmo: Results) -> Results:

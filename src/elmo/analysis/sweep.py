@@ -274,7 +274,7 @@ def _scores(cell: _Prepared) -> Results:
         "mixes": [line["mixes"] for line in best],
         "best_epochs": [run.record["best_epoch"] for run in runs],
         "examples": len(examples),
-        "updates_per_epoch": math.ceil(len(examples) / cell.config.train.batch_size),
+        "updates_per_epoch": cell.config.train.passes * math.ceil(len(examples) / cell.config.train.batch_size),
         "scores": [run.record["scores"] for run in runs],  # all of them, by part
         "epochs": [len(log) for log in logs],
         "seconds": sum(line["train_seconds"] + line["dev_seconds"] for log in logs for line in log),

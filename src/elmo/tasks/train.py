@@ -162,7 +162,8 @@ class TaskTraining:
     def _train_epoch(self, stop: threading.Event) -> float | None:
         """Train one epoch; return the mean loss over its examples, or None if `stop` was set."""
         config, epoch, examples = self.train_config, self.progress.epoch, self.splits["train"]
-        groups = batches(examples, config.batch_size, np.random.default_rng([config.seed, epoch]))
+        rng = np.random.default_rng([config.seed, epoch])
+        groups = [rows for _ in range(config.passes) for rows in batches(examples, config.batch_size, rng)]
         if self.report:
             self.report.began(epoch + 1, len(groups))
         self.model.train()

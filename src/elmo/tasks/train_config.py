@@ -11,6 +11,7 @@ class TrainConfig(CheckedConfig):
     """How a task is trained."""
 
     epochs: PositiveInt = 75
+    passes: PositiveInt = 1  # through the training part in an epoch; the dev part is scored after an epoch
     patience: PositiveInt | None = 25  # stop after this many epochs in a row without a better dev score
     batch_size: PositiveInt = 64
     optimizer: Literal["adam", "adadelta"] = "adam"
