@@ -107,8 +107,8 @@ def measure(name: str, data: Path, model: str, count: int, steps: int, limit: in
 
     def step(rows: list[int]) -> None:
         nonlocal number
-        loss = training.model.loss([examples[row] for row in rows])
-        training.learner.step(loss + training.model.inputs.penalty(), number)
+        training.gradients([examples[row] for row in rows])
+        training.learner.step(number)
         number += 1
 
     for kind, groups in chosen(training, count).items():

@@ -37,7 +37,7 @@ class Tagger(TaskModel):
 
     def forward(self, examples: Sequence[Example]) -> Tensor:
         x = self.inputs([example.texts[0] for example in examples])
-        hidden = self.encoder(self.dropout(x.vectors), x.packed)
+        hidden = self.encoder(self.dropout(x.vectors), x.order)
         return self.scores(self.inputs.at_output(self.dropout(hidden), x.layers))  # (B, T, K)
 
     def loss(self, examples: Sequence[Example]) -> Tensor:

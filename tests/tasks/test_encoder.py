@@ -1,12 +1,14 @@
-"""The building blocks of task models: a packed biLSTM and biGRU, dropout of whole units, a softmax over what exists."""
+"""The building blocks of task models: biLSTM and biGRU, dropout of whole units, a softmax over what exists."""
 
 import numpy as np
 import pytest
 import torch
 
-from elmo.tasks.layers.encoder import BiGRU, BiLSTM, Packed, VariationalDropout, masked_softmax
+from elmo.tasks.layers.encoder import BiGRU, BiLSTM, Order, Packed, Padded, VariationalDropout, masked_softmax
+from tasks.both_directions import both_directions
 
 LENGTHS = [3, 5, 1, 5, 2]
+ORDERS = [Packed.of(LENGTHS), Padded.of(LENGTHS)]
 
 
 def test_packed_places_are_step_after_step_and_the_longest_sequence_first() -> None:
@@ -15,47 +17,59 @@ def test_packed_places_are_step_after_step_and_the_longest_sequence_first() -> N
     assert [divmod(place, 3) for place in packed.places.tolist()] == [(1, 0), (0, 0), (2, 0), (1, 1), (0, 1), (1, 2)]
 
 
+def test_padded_rows_are_mirrored_inside_each_sequence() -> None:
+    padded = Padded.of([2, 3, 1], 4)
+    rows = torch.tensor([[1, 2, 0, 0], [3, 4, 5, 0], [6, 0, 0, 0]])
+    assert torch.equal(padded.mask, rows > 0)
+    steps = padded.tokens(rows[..., None])
+    assert steps.flatten().tolist() == [1, 3, 6, 2, 4, 0, 0, 5, 0, 0, 0, 0]
+    assert padded.padded(steps[padded.mirror], rows)[..., 0].tolist() == [[2, 1, 0, 0], [5, 4, 3, 0], [6, 0, 0, 0]]
+
+
 @pytest.mark.parametrize("n_layers", [1, 2])
-def test_a_sequence_is_encoded_as_if_it_were_alone(n_layers: int) -> None:
-    """By nn.LSTM, sequence by sequence, without packing; padding may contain anything."""
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_sequence_is_encoded_as_if_it_were_alone(n_layers: int, order: Order) -> None:
+    """By nn.LSTM, sequence by sequence, without an order; padding may contain anything."""
     torch.manual_seed(0)
     network = BiLSTM(4, 3, n_layers, dropout=0.5).eval()
     x = torch.randn(5, 5, 4)
-    encoded = network(x, Packed.of(LENGTHS))
+    encoded = network(x, order)
     assert encoded.shape == (5, 5, network.output_dim)
     for row, length in enumerate(LENGTHS):
         alone = x[row, :length]
         for layer in network.layers:
-            alone, _ = layer(alone)
+            alone = both_directions(layer, alone)
         torch.testing.assert_close(encoded[row, :length], alone, rtol=0, atol=1e-5)
         assert not encoded[row, length:].any()
 
 
-def test_the_gradient_is_that_of_each_sequence_alone() -> None:
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_gradient_is_that_of_each_sequence_alone(order: Order) -> None:
     """By nn.LSTM, sequence by sequence: with respect to the vectors and to all weights."""
     torch.manual_seed(0)
     network = BiLSTM(4, 3, 2)
     x, wanted = torch.randn(5, 5, 4, requires_grad=True), torch.randn(5, 5, 6)
-    network(x, Packed.of(LENGTHS)).mul(wanted).sum().backward()
+    network(x, order).mul(wanted).sum().backward()
     parameters = [x, *network.parameters()]
     found = [parameter.grad for parameter in parameters]
     total = torch.zeros(())
     for row, length in enumerate(LENGTHS):
         alone = x[row, :length]
         for layer in network.layers:
-            alone, _ = layer(alone)
+            alone = both_directions(layer, alone)
         total = total + (alone * wanted[row, :length]).sum()
     torch.testing.assert_close(found, list(torch.autograd.grad(total, parameters)), rtol=0, atol=1e-5)
 
 
-def test_a_gru_encodes_a_sequence_as_if_it_were_alone() -> None:
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_gru_encodes_a_sequence_as_if_it_were_alone(order: Order) -> None:
     torch.manual_seed(0)
     network = BiGRU(4, 3)
     x = torch.randn(5, 5, 4)
-    encoded = network(x, Packed.of(LENGTHS))
+    encoded = network(x, order)
     assert encoded.shape == (5, 5, network.output_dim)
     for row, length in enumerate(LENGTHS):
-        alone, _ = network.layer(x[row, :length])
+        alone = both_directions(network.layer, x[row, :length])
         torch.testing.assert_close(encoded[row, :length], alone, rtol=0, atol=1e-5)
         assert not encoded[row, length:].any()
     for name, parameter in network.named_parameters():
@@ -70,7 +84,7 @@ def test_the_forget_gate_is_open_at_first() -> None:
     layer = BiLSTM(4, 3).layers[0]
     for name, parameter in layer.named_parameters():
         if "bias" in name:
-            assert parameter.tolist() == [0.0] * 3 + [float("bias_ih" in name)] * 3 + [0.0] * 6
+            assert parameter.tolist() == [0.0] * 3 + [float("bias_ih" in name)] * 3 + [0.0] * 6, name
         if "weight_hh" in name:
             for gate in parameter.detach().chunk(4):
                 torch.testing.assert_close(gate @ gate.T, torch.eye(3))

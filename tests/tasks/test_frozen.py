@@ -1,7 +1,6 @@
 """The layers of a corpus: computed once, stored, looked up by any number of runs."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +38,7 @@ def test_layers_that_are_kept_on_a_device_are_the_same() -> None:
     layers = FrozenLayers(embedder(), SENTENCES)
     expected = layers.layers(SENTENCES)
     assert layers._stored is not None
-    on_device = frozen._with_zeros(layers._stored.stored, torch.device("cpu"))
-    layers._stored = replace(layers._stored, on_device=on_device)
+    layers._on_device = frozen._with_zeros(layers._stored.stored, torch.device("cpu"))
     found = layers.layers(SENTENCES)
     assert torch.equal(found.activations, expected.activations)
     assert torch.equal(found.mask, expected.mask)

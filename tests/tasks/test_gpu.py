@@ -29,7 +29,7 @@ pytestmark = [
 def test_layers_are_looked_up_on_the_device(tmp_path: Path) -> None:
     sentences = [("The", "cat", "sat"), ("Dogs", "bark", "at", "night", ".")]
     layers = FrozenLayers(Embedder(pretrained(), device="cuda"), sentences, tmp_path)
-    assert layers._stored is not None and layers._stored.on_device is not None and layers._stored.on_device.is_cuda
+    assert layers._on_device is not None and layers._on_device.is_cuda
     for texts in (sentences[::-1], [sentences[0], ("something", "new")]):
         found = layers.layers(texts)
         assert found.activations.is_cuda and found.mask.is_cuda

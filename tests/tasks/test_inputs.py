@@ -149,12 +149,13 @@ def test_filters_of_several_widths_are_those_of_each_width_side_by_side() -> Non
     torch.manual_seed(0)
     several = CharacterEncoder(CharactersConfig(dim=4, filters=5, width=2, n_widths=3, max_characters=12))
     texts = [("a", "Straße", "internationalisation"), ("bc",)]
-    found = several(texts)
+    inside = np.array([[True, True, True], [True, False, False]])
+    found = several(several.prepare(texts, inside, recorded=False))
     assert found.shape == (2, 3, 15) and several.config.output_dim == 15
     for number, convolution in enumerate([several.convolution, *several.wider]):
         one = CharacterEncoder(CharactersConfig(dim=4, filters=5, width=2 + number, max_characters=12))
         one.embedding, one.convolution = several.embedding, convolution  # type: ignore[assignment]
-        assert torch.equal(found[..., 5 * number : 5 * number + 5], one(texts))
+        assert torch.equal(found[..., 5 * number : 5 * number + 5], one(one.prepare(texts, inside, recorded=False)))
 
 
 def test_a_word_shorter_than_the_filters_is_read() -> None:

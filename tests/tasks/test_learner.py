@@ -37,7 +37,8 @@ def weights(learner: Learner) -> list[float]:
 
 def steps(learner: Learner, first: int, last: int) -> None:
     for number in range(first, last):
-        learner.step(learner.model.loss([]), number)
+        torch.autograd.backward(learner.model.loss([]))
+        learner.step(number)
 
 
 def test_the_first_steps_of_adam_by_hand() -> None:

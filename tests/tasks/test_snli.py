@@ -4,7 +4,6 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,9 @@ from elmo.errors import ConfigError, DataError
 from elmo.model.layers import Layers
 from elmo.tasks import folder, word_vectors
 from elmo.tasks.batches import answers
-from elmo.tasks.examples import Example, Tokens
+from elmo.tasks.examples import Example
 from elmo.tasks.frozen import FrozenLayers
-from elmo.tasks.inputs import Inputs, InputVectors
+from elmo.tasks.inputs import Inputs, InputVectors, Texts
 from elmo.tasks.layers.encoder import BiLSTM
 from elmo.tasks.snli import data
 from elmo.tasks.snli.model import TASK, Esim, SnliConfig, align, pool
@@ -30,6 +29,7 @@ from elmo.tasks.task import task_named
 from elmo.tasks.train import TaskTraining
 from embedders import assert_near, write_model
 from reference_files import needs_shared, unpacked
+from tasks.both_directions import both_directions
 
 PLACEMENTS = ["none", "input", "output", "both"]
 PAIRS = [
@@ -240,7 +240,7 @@ def model_of(config: SnliConfig) -> Esim:
 
 def scores(model: Esim, examples: list[Example]) -> NDArray[np.float64]:
     with torch.no_grad():
-        found: NDArray[np.float64] = model.scores_of(examples).double().numpy()
+        found: NDArray[np.float64] = model.score_labels(examples).double().numpy()
     return found
 
 
@@ -280,7 +280,7 @@ def test_the_scores_are_those_of_the_formulas(placement: str, files: Path) -> No
         return x @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()  # type: ignore[no-any-return]
 
     def lstm(network: BiLSTM, x: NDArray[Any]) -> NDArray[Any]:
-        read: NDArray[Any] = network.layers[0](torch.from_numpy(x))[0].detach().numpy()
+        read: NDArray[Any] = both_directions(network.layers[0], torch.from_numpy(x)).detach().numpy()
         return read
 
     def expected(example: Example) -> NDArray[Any]:
@@ -317,7 +317,7 @@ def test_nothing_is_read_where_there_is_no_token(placement: str, files: Path, mo
     clean = scores(model, EIGHT)
     read = model.inputs.forward
 
-    def spoiled(texts: Sequence[Tokens]) -> InputVectors:
+    def spoiled(texts: Texts) -> InputVectors:
         x = read(texts)
         outside = ~x.mask[..., None]
         layers = x.layers and Layers(x.layers.activations.masked_fill(outside, 50.0), x.mask)

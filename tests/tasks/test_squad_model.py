@@ -30,6 +30,7 @@ from elmo.tasks.task import task_named
 from elmo.tasks.train import TaskTraining
 from elmo.text.tokens import Tokens
 from embedders import assert_near, elmo
+from tasks.both_directions import both_directions
 from tasks.small_squad import PARAGRAPHS, article, eight, small, write_files, write_squad
 
 PLACEMENTS = ["none", "input", "output", "both"]
@@ -64,7 +65,7 @@ def scores(reader: Reader, examples: Sequence[Questions]) -> list[Array]:
     """The scores of each row, (2, tokens of its window)."""
     rows = model._rows(examples)
     with torch.no_grad():
-        found = reader._scores(rows).double().numpy()
+        found = reader._scores(*map(reader.inputs, zip(*rows, strict=True))).double().numpy()
     for n, (_, window) in enumerate(rows):
         assert np.isneginf(found[:, n, len(window) :]).all()
     return [found[:, n, : len(window)] for n, (_, window) in enumerate(rows)]
@@ -89,7 +90,7 @@ def dense(layer: torch.nn.Linear, x: Array) -> Array:
 
 
 def gru(network: BiGRU, x: Array) -> Array:
-    read: Array = network.layer(torch.from_numpy(x))[0].detach().numpy()
+    read: Array = both_directions(network.layer, torch.from_numpy(x)).detach().numpy()
     return read
 
 

@@ -234,7 +234,8 @@ def test_the_finder_does_not_change_the_labeller(
         learner = Learner(model.train(), config.train)
         for number in range(4):
             torch.manual_seed(number)
-            learner.step(model.loss(EXAMPLES) + model.inputs.penalty(), number)
+            torch.autograd.backward(model.loss(EXAMPLES) + model.inputs.penalty())
+            learner.step(number)
         return {name: value.clone() for name, value in model.state_dict().items()}
 
     with_finder = trained()
@@ -252,7 +253,8 @@ def test_eight_propositions_are_learned_saved_and_loaded(placement: str, files: 
     model = model_of(config).train()
     learner = Learner(model, config.train)
     for number in range(50):
-        learner.step(model.loss(EXAMPLES) + model.inputs.penalty(), number)
+        torch.autograd.backward(model.loss(EXAMPLES) + model.inputs.penalty())
+        learner.step(number)
     words = word_vectors.read_vectors(files / "glove.txt", 1000).words if config.inputs.vectors else []
     folder.save(tmp_path, folder.TrainedTask(TASK, config, model.labels, words, model))
     read = folder.load(tmp_path, "cpu")

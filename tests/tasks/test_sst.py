@@ -190,7 +190,7 @@ def test_the_defaults_are_the_papers() -> None:
     model = BCN(config, Inputs(config.inputs, frozen=FrozenLayers(embedder())), data.labels([]))
     shapes = [tuple(layer.linear.weight.shape) for layer in model.scores if isinstance(layer, Maxout)]
     assert shapes == [(4 * 1200, 2400), (4 * 600, 1200), (4 * 5, 600)]
-    assert model.integrator.layers[0].input_size == 1800
+    assert model.integrator.layers[0].forwards.input_size == 1800
 
 
 @pytest.mark.parametrize(
@@ -268,9 +268,9 @@ def small_model(placement: str, trainable: bool = False) -> BCN:
 def test_a_sentence_depends_on_neither_neighbours_nor_padding(placement: str, trainable: bool) -> None:
     model = small_model(placement, trainable).eval()
     with torch.no_grad():
-        together = model.scores_of(EIGHT)
-        backwards = model.scores_of(EIGHT[::-1]).flip(0)
-        alone = torch.cat([model.scores_of([example]) for example in EIGHT])
+        together = model.score_labels(EIGHT)
+        backwards = model.score_labels(EIGHT[::-1]).flip(0)
+        alone = torch.cat([model.score_labels([example]) for example in EIGHT])
     assert together.shape == (8, 5)
     assert len({tuple(row) for row in together.tolist()}) == 8
     assert_near(backwards.numpy(), together.numpy())
@@ -288,7 +288,7 @@ def test_the_gradient_reaches_every_parameter(placement: str) -> None:
 def test_the_loss_is_the_mean_cross_entropy_also_of_one_sentence() -> None:
     model = small_model("input").train()
     losses = [model.loss([one]).item() for one in EIGHT]
-    p = softmax(model.scores_of(EIGHT).detach().double().numpy())
+    p = softmax(model.score_labels(EIGHT).detach().double().numpy())
     expected = [-np.log(p[row, int(one.gold)]) for row, one in enumerate(EIGHT)]
     assert_close(np.array(losses), np.array(expected))
     assert abs(model.loss(EIGHT).item() - np.mean(expected)) < 1e-5
@@ -321,7 +321,7 @@ def test_eight_sentences_are_learned_saved_and_loaded(tmp_path: Path, placement:
     asked = [*EIGHT, parse_sentence("A charming, rather dull second reel.")]
     assert isinstance(training.model, BCN) and isinstance(read.model, BCN)
     with torch.no_grad():
-        kept, again = (model.scores_of(asked) for model in (training.model.eval(), read.model))
+        kept, again = (model.score_labels(asked) for model in (training.model.eval(), read.model))
     assert_close(again.numpy(), kept.numpy())
 
 

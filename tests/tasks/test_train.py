@@ -294,8 +294,8 @@ def test_the_average_of_the_weights_is_scored_and_exported(files: Path, tmp_path
 
     seen, step = [now()], training.learner.step
 
-    def watched(loss: torch.Tensor, number: int) -> None:
-        step(loss, number)
+    def watched(number: int) -> None:
+        step(number)
         seen.append(now())
 
     training.learner.step = watched  # type: ignore[method-assign]

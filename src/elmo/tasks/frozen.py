@@ -37,22 +37,21 @@ class _StoredLayers:
 
     starts: dict[Tokens, int]  # the first row of each text
     stored: Stored  # (tokens, L+1, 2D)
-    on_device: Tensor | None  # the same on a GPU, if it fits there, and one more row, of zeros
 
     def has(self, texts: Sequence[Tokens]) -> bool:
         """Return whether the layers of all these texts are stored."""
         return all(text in self.starts for text in texts)
 
-    def gather(self, texts: Sequence[Tokens], mask: npt.NDArray[np.bool_], device: torch.device) -> Tensor:
-        """Return the layers of texts as (B, T, L+1, 2D), on a device; zeros where the mask (B, T) is false."""
+    def rows(self, texts: Sequence[Tokens], mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Return the rows of the tokens, (B, T); that of zeros where the mask is false."""
         starts = np.array([self.starts[text] for text in texts])
-        rows = starts[:, None] + np.arange(mask.shape[1])
-        if self.on_device is not None:
-            rows = np.where(mask, rows, len(self.stored))
-            return self.on_device[to_device(torch.from_numpy(rows), device)]
+        return np.where(mask, starts[:, None] + np.arange(mask.shape[1]), len(self.stored))
+
+    def gather(self, texts: Sequence[Tokens], mask: npt.NDArray[np.bool_]) -> Stored:
+        """Return the layers of texts as (B, T, L+1, 2D); zeros where the mask (B, T) is false."""
         gathered = np.zeros((*mask.shape, *self.stored.shape[1:]), dtype=np.float16)
-        gathered[mask] = self.stored[rows[mask]]
-        return to_device(torch.from_numpy(gathered), device)
+        gathered[mask] = self.stored[self.rows(texts, mask)[mask]]
+        return gathered
 
 
 # The layers of `FrozenLayers.holding`: each thread (and each asynchronous task) has its own.
@@ -79,6 +78,11 @@ class FrozenLayers:
         self.state = state
         self._progress = progress
         self._stored = self._store(texts, folder)
+        self._on_device: Tensor | None = None  # the same on a GPU, if it fits there, and one more row, of zeros
+        if self._stored is not None and embedder.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(embedder.device)
+            if 2 * self._stored.stored.nbytes < free:
+                self._on_device = _with_zeros(self._stored.stored, embedder.device)
 
     @contextmanager
     def holding(self, texts: Iterable[Tokens]) -> Iterator[None]:
@@ -92,19 +96,30 @@ class FrozenLayers:
 
     def layers(self, texts: Sequence[Tokens]) -> Layers:
         """Return the layers of a batch in float32, (L+1, B, T, 2D)."""
-        longest = max(map(len, texts))
-        mask = np.arange(longest) < np.array([len(text) for text in texts])[:, None]
+        mask = np.arange(max(map(len, texts))) < np.array([len(text) for text in texts])[:, None]
+        read, inside = self.read(texts, mask), torch.from_numpy(mask)
+        return self.of_read(to_device(read, self.embedder.device), to_device(inside, self.embedder.device))
+
+    def read(self, texts: Sequence[Tokens], mask: npt.NDArray[np.bool_]) -> Tensor:
+        """Look texts up on the CPU, or compute them: what `of_read` needs to know of a batch with this mask (B, T).
+
+        If the layers are on the device: their rows, (B, T). Else the layers themselves, (B, T, L+1, 2D) in float16.
+        """
         stored = self._find(texts)
         if stored is not None:
-            gathered = stored.gather(texts, mask, self.embedder.device)
-        else:
-            computed = np.zeros((*mask.shape, self.embedder.n_layers, self.embedder.dim), dtype=np.float16)
-            for row, array in zip(computed, self.embedder.embed(texts, dtype="float16", state=self.state), strict=True):
-                row[: array.shape[1]] = array.transpose(1, 0, 2)
-            gathered = to_device(torch.from_numpy(computed), self.embedder.device)
+            on_device = stored is self._stored and self._on_device is not None
+            return torch.from_numpy(stored.rows(texts, mask) if on_device else stored.gather(texts, mask))
+        computed = np.zeros((*mask.shape, self.embedder.n_layers, self.embedder.dim), dtype=np.float16)
+        for row, array in zip(computed, self.embedder.embed(texts, dtype="float16", state=self.state), strict=True):
+            row[: array.shape[1]] = array.transpose(1, 0, 2)
+        return torch.from_numpy(computed)
+
+    def of_read(self, read: Tensor, mask: Tensor) -> Layers:
+        """Return the layers of a batch from what was read, and its mask, on the device."""
+        gathered = self._on_device[read] if read.dim() == 2 and self._on_device is not None else read
         # Float32 and each layer in one piece, by one copy: the mixes would make a copy each.
         activations = gathered.permute(2, 0, 1, 3).to(torch.float32, memory_format=torch.contiguous_format)
-        return Layers(activations, to_device(torch.from_numpy(mask), self.embedder.device))
+        return Layers(activations, mask)
 
     def _store(self, texts: Iterable[Tokens], folder: Path | None) -> _StoredLayers | None:
         distinct = list(dict.fromkeys(texts))
@@ -112,13 +127,7 @@ class FrozenLayers:
             return None
         ends = np.cumsum([len(text) for text in distinct])
         starts = {text: int(end) - len(text) for text, end in zip(distinct, ends, strict=True)}
-        stored = self._read_or_compute(distinct, int(ends[-1]), folder)
-        on_device = None
-        if self.embedder.device.type == "cuda":
-            free, _ = torch.cuda.mem_get_info(self.embedder.device)
-            if 2 * stored.nbytes < free:
-                on_device = _with_zeros(stored, self.embedder.device)
-        return _StoredLayers(starts, stored, on_device)
+        return _StoredLayers(starts, self._read_or_compute(distinct, int(ends[-1]), folder))
 
     def _find(self, texts: Sequence[Tokens]) -> _StoredLayers | None:
         """Find stored layers that contain all these texts."""

@@ -1,6 +1,8 @@
 """TOKENS ─▶ WHAT A TASK MODEL READS: `[x; ELMo]`, and `[h; ELMo]` after its own network (paper, section 3.3).
 
-    Inputs(texts)    token sequences ─▶ `InputVectors`: word vectors, the task's character CNN and ELMo, side by side
+    prepare(texts)   token sequences ─▶ `Texts`: numbers, on the CPU
+    Inputs(texts)    these, or token sequences ─▶ `InputVectors`: word vectors, the task's character CNN and ELMo, side
+                     by side
     at_output        h (B, T, H), layers ─▶ [h; ELMo] (B, T, H + 2D), with a second mix
 
 Where ELMo enters, how its layers are mixed, and what else represents a word, are values of the config. Task models do
@@ -23,12 +25,12 @@ from elmo.errors import ConfigError
 from elmo.model.bilm import BiLM
 from elmo.model.char_cnn import MOST_CHARACTERS
 from elmo.model.checks import MOST_LAYERS
-from elmo.model.device import to_device
 from elmo.model.layers import Layers
 from elmo.model.scalar_mix import ScalarMix, total_penalty
 from elmo.packaged import DEFAULT
 from elmo.tasks.frozen import FrozenLayers
-from elmo.tasks.layers.encoder import Packed
+from elmo.tasks.layers.encoder import Order, Packed, Padded
+from elmo.tasks.prepared import on_device, rounded_up
 from elmo.text.characters import PADDING_ID, sentence_ids, word_ids
 from elmo.text.tokens import Tokens
 
@@ -38,6 +40,9 @@ LARGEST = 1 << 16
 Size = Annotated[int, Bounds(ge=1, le=LARGEST)]  # of a layer
 LayerCount = Annotated[int, Bounds(ge=1, le=MOST_LAYERS)]
 BILM = "inputs.bilm."  # in a task model, the names of the parameters of a trained biLM begin with it
+
+Lengths = tuple[int, ...]
+Inside = npt.NDArray[np.bool_]  # (B, T) where there is a token
 
 
 @dataclass(frozen=True)
@@ -120,18 +125,40 @@ class InputsConfig(CheckedConfig):
 
 
 @dataclass(frozen=True)
+class Characters:
+    """The words of a batch by their characters."""
+
+    ids: Tensor  # (U, C) of the distinct words
+    places: Tensor  # (B, T) among these
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A batch of token sequences as numbers, prepared by `Inputs.prepare`."""
+
+    order: Order  # of the rows in a recurrent network
+    mask: Tensor  # (B, T)
+    rows: Tensor | None  # (B, T) of the word table
+    characters: Characters | None  # for the task's character CNN
+    layers: Tensor | None  # for `FrozenLayers.of_read`
+    ids: Tensor | None  # (B, T + 2, C) for a biLM that is trained with the task
+    lengths: Lengths  # (B,) on the CPU
+
+
+@dataclass(frozen=True)
 class InputVectors:
     """A batch of token sequences as the network of a task reads it."""
 
     vectors: Tensor  # (B, T, dim), zeros where there is no token
     mask: Tensor  # (B, T)
-    lengths: tuple[int, ...]  # (B,)
+    order: Order  # the tokens in the order in which a recurrent network reads them
+    lengths: Lengths  # (B,)
     layers: Layers | None  # what `Inputs.at_output` mixes; None without ELMo
 
     @cached_property
     def packed(self) -> Packed:
-        """The tokens in the order in which an LSTM reads them."""
-        return Packed.of(self.lengths).to(self.mask.device)
+        """The tokens in the order of `HighwayLSTM`, on every device."""
+        return self.order if isinstance(self.order, Packed) else Packed.of(self.lengths).to(self.mask.device)
 
 
 class Inputs(nn.Module):
@@ -190,20 +217,43 @@ class Inputs(nn.Module):
         self.dim = sum(dims)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, texts: Sequence[Tokens]) -> InputVectors:
-        """Compute the vectors of a batch of token sequences, none of them empty."""
-        device = next(self.parameters()).device
+    def prepare(self, texts: Sequence[Tokens], *, recorded: bool = False) -> Texts:
+        """Look up everything about a batch of token sequences, none of them empty, on the CPU.
+
+        For steps that are `recorded`, lengths are rounded up, so that few batches have different shapes.
+        """
         lengths = tuple(len(text) for text in texts)
-        layers = self._layers(texts, device)
-        mask = layers.mask if layers is not None else to_device(torch.from_numpy(_inside(texts)), device)
+        longest = rounded_up(max(lengths)) if recorded else max(lengths)
+        inside = np.arange(longest) < np.array(lengths)[:, None]
+        elmo, table, characters = self.config.elmo.placement != "none", self.table, self.characters
+        return Texts(
+            order=self.order(lengths, longest, recorded=recorded),
+            mask=torch.from_numpy(inside),
+            rows=padded(inside, self._table_rows(texts)) if table is not None else None,
+            characters=characters.prepare(texts, inside, recorded) if characters is not None else None,
+            layers=self._frozen_layers.read(texts, inside) if elmo and self.bilm is None else None,
+            ids=self._bilm_ids(texts) if elmo and self.bilm is not None else None,
+            lengths=lengths,
+        )
+
+    def order(self, lengths: Lengths, n_steps: int, *, recorded: bool = False) -> Order:
+        """Return the order in which a recurrent network reads sequences of these lengths, padded to `n_steps`."""
+        on_cpu = self._device.type == "cpu" and not recorded
+        return Packed.of(lengths) if on_cpu else Padded.of(lengths, n_steps)
+
+    def forward(self, texts: Sequence[Tokens] | Texts) -> InputVectors:
+        """Compute the vectors of a batch of token sequences, none of them empty; if prepared, on the device."""
+        batch = texts if isinstance(texts, Texts) else on_device(self.prepare(texts), self._device)
+        layers = self._layers(batch)
         parts = []
         if self.table is not None:
-            parts.append(self.dropout(self.table(to_device(padded(texts, self._table_rows(texts)), device))))
+            parts.append(self.dropout(self.table(batch.rows)))
         if self.characters is not None:
-            parts.append(self.dropout(self.characters(texts)) * mask[..., None])  # the other parts are zero there
+            vectors = self.characters(batch.characters)
+            parts.append(self.dropout(vectors) * batch.mask[..., None])  # the other parts are zero there
         if self.mix_input is not None:
             parts.append(self.mix_input(layers))
-        return InputVectors(torch.cat(parts, dim=-1), mask, lengths, layers)
+        return InputVectors(torch.cat(parts, dim=-1), batch.mask, batch.order, batch.lengths, layers)
 
     def at_output(self, hidden: Tensor, layers: Layers | None) -> Tensor:
         """Add the second mix to what the network computed: h (B, T, H) ─▶ [h; ELMo] (B, T, H + output_dim).
@@ -229,17 +279,28 @@ class Inputs(nn.Module):
             name: {"weights": mix.weights.tolist(), "gamma": mix.gamma.item()} for name, mix in self._mixes().items()
         }
 
-    def _layers(self, texts: Sequence[Tokens], device: torch.device) -> Layers | None:
+    def _layers(self, batch: Texts) -> Layers | None:
         """Return the layers of a batch: looked up, or computed by the biLM that is trained with the task."""
-        if self.config.elmo.placement == "none":
+        if batch.layers is not None:
+            return self._frozen_layers.of_read(batch.layers, batch.mask)
+        if batch.ids is None:
             return None
-        if self.bilm is None:
-            assert self.frozen is not None
-            return self.frozen.layers(texts)
-        assert self.bilm.config.char_cnn is not None
-        ids = torch.from_numpy(sentence_ids(texts, self.bilm.config.char_cnn.max_characters_per_token))
-        layers: Layers = self.bilm(to_device(ids, device))[0]
+        assert self.bilm is not None
+        layers: Layers = self.bilm(batch.ids)[0]
         return layers.without_boundaries()
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def _frozen_layers(self) -> FrozenLayers:
+        assert self.frozen is not None
+        return self.frozen
+
+    def _bilm_ids(self, texts: Sequence[Tokens]) -> Tensor:
+        assert self.bilm is not None and self.bilm.config.char_cnn is not None
+        return torch.from_numpy(sentence_ids(texts, self.bilm.config.char_cnn.max_characters_per_token))
 
     def _mixes(self) -> dict[str, ScalarMix]:
         both = {"input": self.mix_input, "output": self.mix_output}
@@ -254,7 +315,7 @@ class Inputs(nn.Module):
 
 
 class CharacterEncoder(nn.Module):
-    """The character CNN of a task: token sequences ─▶ (B, T, output_dim)."""
+    """The character CNN of a task: `Characters` ─▶ (B, T, output_dim). Each distinct word is computed once."""
 
     def __init__(self, config: CharactersConfig) -> None:
         super().__init__()
@@ -264,14 +325,19 @@ class CharacterEncoder(nn.Module):
         widths = range(config.width + 1, config.width + config.n_widths)
         self.wider = nn.ModuleList(nn.Conv1d(config.dim, config.filters, width) for width in widths)
 
-    def forward(self, texts: Sequence[Tokens]) -> Tensor:
-        """Encode every word; each distinct one is computed once."""
-        device = self.embedding.weight.device
-        rows = {word: row for row, word in enumerate(dict.fromkeys(chain.from_iterable(texts)))}
-        ids = to_device(torch.from_numpy(word_ids(list(rows), self.config.max_characters)), device)
-        places = to_device(padded(texts, map(rows.__getitem__, chain.from_iterable(texts))), device)
+    def prepare(self, texts: Sequence[Tokens], inside: Inside, recorded: bool) -> Characters:
+        """Look up the characters of the distinct words; for a step that is recorded, their number is rounded up."""
+        words = {word: row for row, word in enumerate(dict.fromkeys(chain.from_iterable(texts)))}
+        ids = word_ids(list(words), self.config.max_characters)
+        if recorded:
+            ids = np.pad(ids, ((0, rounded_up(len(ids)) - len(ids)), (0, 0)), constant_values=PADDING_ID)
+        places = padded(inside, map(words.__getitem__, chain.from_iterable(texts)))
+        return Characters(torch.from_numpy(ids), places)
+
+    def forward(self, batch: Characters) -> Tensor:
+        """Encode every word of a batch."""
         # Not `[places]`: its gradient is summed by all of a CPU's threads at once, in any order.
-        return nn.functional.embedding(places, self.encode(ids))
+        return nn.functional.embedding(batch.places, self.encode(batch.ids))
 
     def encode(self, ids: Tensor) -> Tensor:
         """Encode words: ids (U, C) ─▶ (U, output_dim), the maximum over the places inside of each word."""
@@ -286,16 +352,9 @@ class CharacterEncoder(nn.Module):
         return torch.relu(torch.cat(maxima, dim=1) if len(maxima) > 1 else maxima[0])
 
 
-def padded(texts: Sequence[Tokens], numbers: Iterable[int]) -> Tensor:
-    """Arrange a number for each token of these texts, one text after another, as (B, T); zero where there is none."""
-    inside = _inside(texts)
+def padded(inside: Inside, numbers: Iterable[int]) -> Tensor:
+    """Arrange a number for each token, one text after another, as (B, T); zero where `inside` (B, T) is false."""
     rows = np.zeros(inside.shape, dtype=np.int64)
     rows[inside] = np.fromiter(numbers, np.int64, int(inside.sum()))
     return torch.from_numpy(rows)
 
-
-def _inside(texts: Sequence[Tokens]) -> npt.NDArray[np.bool_]:
-    """Return where there is a token, (B, T)."""
-    lengths = np.array([len(text) for text in texts])
-    inside: npt.NDArray[np.bool_] = np.arange(lengths.max()) < lengths[:, None]
-    return inside

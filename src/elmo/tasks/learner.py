@@ -32,9 +32,8 @@ class Learner:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate * group["share"]
 
-    def step(self, loss: Tensor, number: int) -> None:
-        """Take one optimizer step; `number` counts the steps of the run from 0."""
-        torch.autograd.backward(loss)
+    def step(self, number: int) -> None:
+        """Take one optimizer step with the gradients as they are; `number` counts the steps of the run from 0."""
         parameters = self._trained.values()
         if self._config.clip_value is not None:
             nn.utils.clip_grad_value_(parameters, self._config.clip_value)

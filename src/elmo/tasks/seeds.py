@@ -19,7 +19,7 @@ from elmo.training.run import Request
 from elmo.training.seeds import Logs
 
 # The fields that may differ from those of a finished run.
-MAY_CHANGE = ("train.device", "train.tensorboard", *PATHS)
+MAY_CHANGE = ("train.device", "train.recorded", "train.tensorboard", *PATHS)
 
 
 def train_seeds(

@@ -13,11 +13,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from elmo.errors import ConfigError
 from elmo.tasks.examples import Example, Splits
 from elmo.tasks.inputs import Inputs
+from elmo.tasks.prepared import on_device
 
 TASKS = {name: f"elmo.tasks.{name}.model" for name in ("squad", "snli", "srl", "coref", "ner", "sst", "sentences")}
 
@@ -31,6 +33,11 @@ class TaskModel(nn.Module, ABC):
     inputs: Inputs
     independent: tuple[str, ...] = ()  # parts (attributes) that share nothing with the rest: clipped by themselves
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        return next(self.parameters()).device
+
     @abstractmethod
     def loss(self, examples: Sequence[Example]) -> Tensor:
         """Compute the mean loss over a batch."""
@@ -38,6 +45,25 @@ class TaskModel(nn.Module, ABC):
     @abstractmethod
     def answers(self, examples: Sequence[Example]) -> list[Any]:
         """Predict an answer for each example of a batch, in the form of its gold answer."""
+
+
+class PreparedModel(TaskModel):
+    """A model whose loss is a function of tensors that were prepared before: on a GPU its steps can be recorded."""
+
+    @abstractmethod
+    def prepare(self, examples: Sequence[Example], *, recorded: bool = False) -> Any:
+        """Return the tensors of a batch, on the CPU, as described in `prepared.py`.
+
+        For steps that are `recorded`, lengths are rounded up, so that few batches have different shapes.
+        """
+
+    @abstractmethod
+    def loss_of(self, batch: Any) -> Tensor:
+        """Compute the mean loss over a prepared batch on the device, without waiting for it."""
+
+    def loss(self, examples: Sequence[Example]) -> Tensor:
+        """Compute the mean loss over a batch."""
+        return self.loss_of(on_device(self.prepare(examples), self.device))
 
 
 @dataclass(frozen=True)

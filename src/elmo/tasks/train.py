@@ -30,7 +30,8 @@ from elmo.tasks.examples import Example, Splits, fraction
 from elmo.tasks.folder import TrainedTask
 from elmo.tasks.inputs import Inputs
 from elmo.tasks.learner import Learner
-from elmo.tasks.task import Task, TaskModel
+from elmo.tasks.recorded import RecordedSteps
+from elmo.tasks.task import PreparedModel, Task, TaskModel
 from elmo.tasks.train_config import TrainConfig
 from elmo.training import checkpoint, memory
 from elmo.training.best import Best
@@ -108,6 +109,9 @@ class TaskTraining:
             bilm=embedder.bilm.requires_grad_(True) if embedder and config.inputs.elmo.trainable else None,
         )
         self.model: TaskModel = task.model(config, inputs, labels).to(self.device)
+        self._recorded: RecordedSteps | None = None
+        if self.train_config.recorded and self.device.type == "cuda" and isinstance(self.model, PreparedModel):
+            self._recorded = RecordedSteps(self.model) if inputs.bilm is None else None
         self.trained = TrainedTask(task, config, labels, vectors.words if vectors else [], self.model)
         self.learner = Learner(self.model, self.train_config, config.inputs.elmo.learning_rate)
         self.progress = TrainingState(learning_rate=self.train_config.learning_rate)
@@ -175,9 +179,8 @@ class TaskTraining:
             self.rate = config.decayed(self.progress.learning_rate, step)
             self.learner.set_learning_rate(self.rate)
             _seed(int(np.random.SeedSequence([config.seed, epoch, number]).generate_state(1)[0]), self.device)
-            loss = self.model.loss([examples[row] for row in rows])
-            self.learner.step(loss + self.model.inputs.penalty(), step)
-            losses.append(loss.detach())
+            losses.append(self.gradients([examples[row] for row in rows]))
+            self.learner.step(step)
             if number % CHECK_EVERY == 0:
                 self._check(losses[-CHECK_EVERY:], groups[: number + 1])
             if self.report:
@@ -185,6 +188,14 @@ class TaskTraining:
         self._check(losses[-CHECK_EVERY:], groups)
         sizes = torch.tensor([len(rows) for rows in groups], dtype=torch.float64)
         return float((torch.stack(losses).double().cpu() * sizes).sum() / sizes.sum())
+
+    def gradients(self, examples: Sequence[Example]) -> Tensor:
+        """Compute the gradients of the loss of a batch and of the penalty on the mixes; return the loss."""
+        if self._recorded is not None:
+            return self._recorded(examples)
+        loss = self.model.loss(examples)
+        torch.autograd.backward(loss + self.model.inputs.penalty())
+        return loss.detach()
 
     def _check(self, losses: list[Tensor], groups: list[list[int]]) -> None:
         """End the run at a loss that is not finite. Reading one waits for the GPU, so not after every batch."""

@@ -27,6 +27,7 @@ class TrainConfig(CheckedConfig):
     train_fraction: Annotated[float, Bounds(gt=0, le=1)] = 1.0  # the share of the training part to learn from
     seed: NonNegativeInt = 0
     device: str = "auto"
+    recorded: bool = True  # on a GPU, replay CUDA graphs of the steps of tasks that can be recorded
     tensorboard: bool = False  # also write the metrics for TensorBoard, to OUT/tensorboard
 
     def decayed(self, learning_rate: float, step: int) -> float:

@@ -191,9 +191,9 @@ class SpanRanker(TaskModel):
 
     def _in_context(self, read: InputVectors) -> Tensor:
         """Run the biLSTM over sentences, (B, T, ·)."""
-        hidden = self.dropout(self.encoder[0](read.vectors, read.packed))
+        hidden = self.dropout(self.encoder[0](read.vectors, read.order))
         for layer, gate in zip(self.encoder[1:], self.gates, strict=True):
-            output = self.dropout(layer(hidden, read.packed))
+            output = self.dropout(layer(hidden, read.order))
             hidden = torch.lerp(hidden, output, torch.sigmoid(gate(output)))
         return self.inputs.at_output(hidden, read.layers)
 

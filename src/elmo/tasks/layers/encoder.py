@@ -1,6 +1,8 @@
-"""VECTORS ─▶ VECTORS IN CONTEXT: the recurrent network of a task, packed, so that padding is never read.
+"""VECTORS ─▶ VECTORS IN CONTEXT: the recurrent network of a task, which never reads padding before a token.
 
-x (B, T, I) ─▶ its N tokens, step by step, the longest sequence first ─▶ (B, T, 2H)
+x (B, T, I) ─▶ its rows in an order: `Packed` on a CPU, `Padded` on a GPU ─▶ (B, T, 2H)
+
+A layer has two networks. The second reads every sequence from its last token to its first.
 """
 
 from collections.abc import Sequence
@@ -19,6 +21,7 @@ class Packed:
     """The places of the tokens of a padded batch, in the order in which a recurrent network reads them."""
 
     places: Tensor  # (N,) among the B · T
+    mirror: Tensor  # (N,) the row of the token as far from the end of its sequence as this one is from its start
     active: Tensor  # (T,) the number of sequences with a token at each step; on the CPU, as PyTorch requires
 
     @classmethod
@@ -26,11 +29,11 @@ class Packed:
         """Pack sequences of these lengths, none of them 0."""
         packing = Packing.of(lengths)
         places = packing.sentence * len(packing.rows) + packing.step
-        return cls(torch.from_numpy(places), torch.tensor(packing.rows))
+        return cls(torch.from_numpy(places), torch.from_numpy(packing.mirror), torch.tensor(packing.rows))
 
     def to(self, device: torch.device) -> "Packed":
         """Return the same for a batch on a device."""
-        return Packed(to_device(self.places, device), self.active)
+        return Packed(to_device(self.places, device), to_device(self.mirror, device), self.active)
 
     def tokens(self, x: Tensor) -> Tensor:
         """Return the tokens of x (B, T, ·) in this order, (N, ·)."""
@@ -40,6 +43,61 @@ class Packed:
         """Put tokens (N, ·) back to their places in a batch `like` (B, T, ·): (B, T, ·), zeros elsewhere."""
         rows = tokens.new_zeros(like.shape[0] * like.shape[1], tokens.shape[1])
         return rows.index_copy_(0, self.places, tokens).view(*like.shape[:2], -1)
+
+    def run(self, network: nn.RNNBase, tokens: Tensor) -> Tensor:
+        """Run a network of one direction over tokens (N, ·): (N, H)."""
+        read: PackedSequence = network(PackedSequence(tokens, self.active))[0]
+        return read.data
+
+
+@dataclass(frozen=True)
+class Padded:
+    """The rows of a padded batch, step by step: T · B rows, with padding behind the tokens of each sequence.
+
+    All steps have the same number of rows, and nothing has to be known on the CPU. So these steps can be recorded.
+    """
+
+    mask: Tensor  # (B, T)
+    mirror: Tensor  # (T · B,) like `Packed.mirror`; a row of padding has its own number
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], n_steps: int | None = None) -> "Padded":
+        """Arrange sequences of these lengths, padded to `n_steps`, by default to the longest."""
+        given, step = torch.tensor(lengths), torch.arange(n_steps or max(lengths))[:, None]
+        is_token = step < given  # (T, B)
+        mirror = torch.where(is_token, given - 1 - step, step) * len(given) + torch.arange(len(given))
+        return cls(is_token.T.contiguous(), mirror.flatten())
+
+    def tokens(self, x: Tensor) -> Tensor:
+        """Return the rows of x (B, T, ·) in this order, (T · B, ·)."""
+        return x.transpose(0, 1).flatten(0, 1)
+
+    def padded(self, tokens: Tensor, like: Tensor) -> Tensor:
+        """Put rows (T · B, ·) back to their places in a batch `like` (B, T, ·): (B, T, ·), zeros elsewhere."""
+        return tokens.view(like.shape[1], like.shape[0], -1).transpose(0, 1) * self.mask[..., None]
+
+    def run(self, network: nn.RNNBase, tokens: Tensor) -> Tensor:
+        """Run a network of one direction over rows (T · B, ·): (T · B, H)."""
+        steps: Tensor = network(tokens.view(self.mask.shape[1], self.mask.shape[0], -1))[0]
+        return steps.flatten(0, 1)
+
+
+Order = Packed | Padded
+
+
+class _Layer(nn.Module):
+    """Two networks of H units, one for each direction: rows (N, ·) in an order ─▶ (N, 2H)."""
+
+    def __init__(self, network: type[nn.LSTM | nn.GRU], input_dim: int, hidden: int) -> None:
+        super().__init__()
+        self.forwards = network(input_dim, hidden)
+        self.backwards = network(input_dim, hidden)
+
+    def forward(self, tokens: Tensor, order: Order) -> Tensor:
+        """Run both."""
+        ahead = order.run(self.forwards, tokens)
+        back = order.run(self.backwards, tokens.index_select(0, order.mirror)).index_select(0, order.mirror)
+        return torch.cat([ahead, back], dim=1)
 
 
 class BiLSTM(nn.Module):
@@ -52,20 +110,19 @@ class BiLSTM(nn.Module):
         super().__init__()
         self.output_dim = 2 * hidden
         dims = [input_dim] + (n_layers - 1) * [self.output_dim]
-        self.layers = nn.ModuleList(nn.LSTM(dim, hidden, bidirectional=True) for dim in dims)
+        self.layers = nn.ModuleList(_Layer(nn.LSTM, dim, hidden) for dim in dims)
         self.dropout = nn.Dropout(dropout)
         _initialize(self.layers, gates=4)
         for name, parameter in self.layers.named_parameters():
             if "bias_ih" in name:
                 parameter.data[hidden : 2 * hidden] = 1.0  # of the forget gate: remember at first
 
-    def forward(self, x: Tensor, packed: Packed) -> Tensor:
+    def forward(self, x: Tensor, order: Order) -> Tensor:
         """Encode every token in the context of its sequence; zeros where there is no token."""
-        tokens = packed.tokens(x)  # (N, I)
+        tokens = order.tokens(x)  # (N, I)
         for number, layer in enumerate(self.layers):
-            read: PackedSequence = layer(PackedSequence(self.dropout(tokens) if number else tokens, packed.active))[0]
-            tokens = read.data  # (N, 2H)
-        return packed.padded(tokens, x)
+            tokens = layer(self.dropout(tokens) if number else tokens, order)  # (N, 2H)
+        return order.padded(tokens, x)
 
 
 class BiGRU(nn.Module):
@@ -74,13 +131,12 @@ class BiGRU(nn.Module):
     def __init__(self, input_dim: int, hidden: int) -> None:
         super().__init__()
         self.output_dim = 2 * hidden
-        self.layer = nn.GRU(input_dim, hidden, bidirectional=True)
+        self.layer = _Layer(nn.GRU, input_dim, hidden)
         _initialize(self.layer, gates=3)
 
-    def forward(self, x: Tensor, packed: Packed) -> Tensor:
+    def forward(self, x: Tensor, order: Order) -> Tensor:
         """Encode every token in the context of its sequence; zeros where there is no token."""
-        read: PackedSequence = self.layer(PackedSequence(packed.tokens(x), packed.active))[0]
-        return packed.padded(read.data, x)
+        return order.padded(self.layer(order.tokens(x), order), x)
 
 
 def _initialize(network: nn.Module, gates: int) -> None:

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from elmo.config import CheckedConfig, Probability
-from elmo.model.device import to_device
 from elmo.tasks.examples import Example
-from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, LayerCount, Size
+from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, LayerCount, Size, Texts
 from elmo.tasks.layers.crf import CRF
 from elmo.tasks.layers.encoder import BiLSTM
 from elmo.tasks.ner import data, metric
 from elmo.tasks.ner.data import Span, spans_of, tags_of
+from elmo.tasks.prepared import on_device
 from elmo.tasks.reading import parse_sentence
-from elmo.tasks.task import PredictionFormat, Task, TaskModel
+from elmo.tasks.task import PredictionFormat, PreparedModel, Task
 from elmo.tasks.train_config import TrainConfig
 
 
@@ -32,7 +32,15 @@ class NerConfig(CheckedConfig):
     train: TrainConfig = field(default_factory=TrainConfig)
 
 
-class Tagger(TaskModel):
+@dataclass(frozen=True)
+class Tagged:
+    """A prepared batch of sentences with gold answers."""
+
+    texts: Texts
+    tags: Tensor  # (B, T) numbers
+
+
+class Tagger(PreparedModel):
     """A biLSTM that scores every BIOUL tag of every token, and a CRF over the scores."""
 
     def __init__(self, config: NerConfig, inputs: Inputs, labels: list[str]) -> None:
@@ -46,23 +54,29 @@ class Tagger(TaskModel):
         self.crf = CRF(labels, data.legal)
         self._numbers = {label: number for number, label in enumerate(labels)}
 
-    def loss(self, examples: Sequence[Example]) -> Tensor:
-        """Compute −log p of the gold tags, the mean over sentences."""
-        scores, mask = self._scores(examples)
-        n_tokens = mask.shape[1]
+    def prepare(self, examples: Sequence[Example], *, recorded: bool = False) -> Tagged:
+        """Prepare the sentences and the numbers of their tags."""
+        texts = self.inputs.prepare([example.texts[0] for example in examples], recorded=recorded)
+        n_tokens = texts.mask.shape[1]
         rows = [[self._numbers[tag] for tag in tags_of(example.gold, n_tokens)] for example in examples]
-        return -self.crf.log_likelihood(scores, to_device(torch.tensor(rows), mask.device), mask).mean()
+        return Tagged(texts, torch.tensor(rows))
+
+    def loss_of(self, batch: Tagged) -> Tensor:
+        """Compute −log p of the gold tags, the mean over sentences."""
+        return -self.crf.log_likelihood(self._scores(batch.texts), batch.tags, batch.texts.mask).mean()
 
     def answers(self, examples: Sequence[Example]) -> list[list[Span]]:
         """Return the entities of the best legal path of tags."""
-        paths = self.crf.best(*self._scores(examples))
+        texts = on_device(self.inputs.prepare([example.texts[0] for example in examples]), self.device)
+        paths = self.crf.best(self._scores(texts), texts.mask)
         return [spans_of([self.labels[number] for number in path]) for path in paths]
 
-    def _scores(self, examples: Sequence[Example]) -> tuple[Tensor, Tensor]:
-        """Return the scores of all tags, (B, T, K), and the mask, (B, T)."""
-        x = self.inputs([example.texts[0] for example in examples])
-        hidden = self.encoder(self.dropout(x.vectors), x.packed)
-        return self.scores(self.inputs.at_output(self.dropout(hidden), x.layers)), x.mask
+    def _scores(self, texts: Texts) -> Tensor:
+        """Return the scores of all tags, (B, T, K)."""
+        x = self.inputs(texts)
+        hidden = self.encoder(self.dropout(x.vectors), x.order)
+        scores: Tensor = self.scores(self.inputs.at_output(self.dropout(hidden), x.layers))
+        return scores
 
 
 FORMAT = PredictionFormat(data.read_file, data.read_predictions, data.write_predictions)

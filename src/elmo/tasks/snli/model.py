@@ -14,8 +14,8 @@ from elmo.config import CheckedConfig, Probability
 from elmo.tasks.accuracy import label_lines
 from elmo.tasks.classifier import Classifier
 from elmo.tasks.examples import Example
-from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Size
-from elmo.tasks.layers.encoder import BiLSTM, Packed, VariationalDropout, masked_softmax
+from elmo.tasks.inputs import ElmoConfig, Inputs, InputsConfig, Size, Texts
+from elmo.tasks.layers.encoder import BiLSTM, Order, VariationalDropout, masked_softmax
 from elmo.tasks.snli import data, metric
 from elmo.tasks.task import Task
 from elmo.tasks.train_config import TrainConfig
@@ -39,6 +39,15 @@ class SnliConfig(CheckedConfig):
     )
 
 
+@dataclass(frozen=True)
+class Pair:
+    """The prepared texts of a batch."""
+
+    premise: Texts
+    hypothesis: Texts
+    both: Order  # of the premises and the hypotheses behind each other, in one batch
+
+
 class Esim(Classifier):
     """Align the tokens of two sentences, and score every label of the pair."""
 
@@ -52,10 +61,18 @@ class Esim(Classifier):
         self.feedforward = _linear(4 * self.composition.output_dim, config.feedforward)
         self.classes = _linear(config.feedforward, len(labels))
 
-    def scores_of(self, examples: Sequence[Example]) -> Tensor:
+    def prepare_texts(self, examples: Sequence[Example], *, recorded: bool = False) -> Pair:
+        """Prepare the premises and the hypotheses."""
+        premise, hypothesis = (
+            self.inputs.prepare([example.texts[side] for example in examples], recorded=recorded) for side in (0, 1)
+        )
+        longest = max(premise.mask.shape[1], hypothesis.mask.shape[1])
+        both = self.inputs.order(premise.lengths + hypothesis.lengths, longest, recorded=recorded)
+        return Pair(premise, hypothesis, both)
+
+    def scores_of(self, texts: Pair) -> Tensor:
         """Compute the score of every label, (B, K)."""
-        premise, hypothesis = (self.inputs([example.texts[side] for example in examples]) for side in (0, 1))
-        both = Packed.of(premise.lengths + hypothesis.lengths).to(premise.mask.device)
+        premise, hypothesis, both = self.inputs(texts.premise), self.inputs(texts.hypothesis), texts.both
         hidden = self.encoder(self.token_dropout(together(premise.vectors, hypothesis.vectors)), both)
         a, b = hidden.chunk(2)
         a = self.inputs.at_output(a[:, : premise.mask.shape[1]], premise.layers)  # (B, P, ·)

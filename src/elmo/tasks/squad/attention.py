@@ -7,7 +7,7 @@ which every softmax would cancel.
 import torch
 from torch import Tensor, nn
 
-from elmo.tasks.layers.encoder import BiGRU, Packed, VariationalDropout, masked_softmax
+from elmo.tasks.layers.encoder import BiGRU, Order, VariationalDropout, masked_softmax
 
 
 class BiAttention(nn.Module):
@@ -45,9 +45,9 @@ class SelfAttention(nn.Module):
         self.v, self.w = _weights(self.encoder.output_dim), _weights(self.encoder.output_dim)
         self.merge = nn.Linear(3 * self.encoder.output_dim, dim)
 
-    def forward(self, x: Tensor, mask: Tensor, packed: Packed) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor, order: Order) -> Tensor:
         """Relate every token of the paragraphs to all others."""
-        h = self.dropout(self.encoder(self.dropout(x), packed))
+        h = self.dropout(self.encoder(self.dropout(x), order))
         similarity = (h * self.w + self.v) @ h.transpose(1, 2)  # (B, P, P)
         others = mask[:, None] & ~torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
         c = masked_softmax(similarity, others) @ h

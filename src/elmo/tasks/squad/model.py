@@ -13,16 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from elmo.config import CheckedConfig, Probability
-from elmo.model.device import to_device
 from elmo.tasks.examples import Example
-from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, InputVectors, Size
+from elmo.tasks.inputs import CharactersConfig, ElmoConfig, Inputs, InputsConfig, InputVectors, Size, Texts
 from elmo.tasks.layers.encoder import BiGRU, VariationalDropout
 from elmo.tasks.squad import data, metric
 from elmo.tasks.squad.attention import BiAttention, SelfAttention
 from elmo.tasks.squad.data import Questions
 from elmo.tasks.squad.predictions import read_predictions, write_predictions
-from elmo.tasks.squad.spans import answer, best_spans, gold_places
-from elmo.tasks.task import PredictionFormat, Task, TaskModel
+from elmo.tasks.squad.spans import BestSpan, answer, best_spans, gold_places
+from elmo.tasks.task import PredictionFormat, PreparedModel, Task
 from elmo.tasks.train_config import TrainConfig
 from elmo.text.tokens import Tokens
 
@@ -54,7 +53,17 @@ class SquadConfig(CheckedConfig):
     )
 
 
-class Reader(TaskModel):
+@dataclass(frozen=True)
+class Asked:
+    """A prepared batch with gold answers: N questions, W windows of the longest paragraph."""
+
+    questions: Texts  # of each row
+    windows: Texts
+    gold: Tensor  # (2, N, W · P) whether a token is a gold start, and a gold end
+    places: Tensor | None  # (R,) of the rows among the N · W, if these are more: paragraphs with fewer windows
+
+
+class Reader(PreparedModel):
     """Score every token of a paragraph as the start and as the end of the answer to a question."""
 
     def __init__(self, config: SquadConfig, inputs: Inputs, labels: list[str]) -> None:
@@ -71,28 +80,35 @@ class Reader(TaskModel):
         self.start_score = nn.Linear(self.start.output_dim, 1, bias=False)  # a bias would be lost in the softmax
         self.end_score = nn.Linear(self.end.output_dim, 1, bias=False)
 
-    def loss(self, examples: Sequence[Example]) -> Tensor:
+    def prepare(self, examples: Sequence[Example], *, recorded: bool = False) -> Asked:
+        """Prepare the questions, the windows and the places of the gold answers."""
+        asked = cast("Sequence[Questions]", examples)
+        questions, windows = (self.inputs.prepare(side, recorded=recorded) for side in zip(*_rows(asked), strict=True))
+        n_windows = max(len(example.paragraph.windows) for example in asked)
+        gold = torch.from_numpy(gold_places(asked, n_windows, windows.mask.shape[1]))
+        places = None
+        if len(windows.mask) < len(asked) * n_windows:
+            numbers = [n * n_windows + k for n, one in enumerate(asked) for k in range(len(one.paragraph.windows))]
+            places = torch.tensor(numbers)
+        return Asked(questions, windows, gold, places)
+
+    def loss_of(self, batch: Asked) -> Tensor:
         """Compute −log p(start) − log p(end) of the gold answers, the mean over questions.
 
         Where a question has several gold answers, p is the sum over them, and where a paragraph has several windows,
         all of them share one softmax: the sum objective and the shared normalization of Clark & Gardner (section 3.2).
         """
-        asked = cast("Sequence[Questions]", examples)
-        scores = self._scores(_rows(asked))  # (2, R, P)
-        n_rows, n_tokens = scores.shape[1:]
-        n_windows = max(len(example.paragraph.windows) for example in asked)
-        gold = to_device(torch.from_numpy(gold_places(asked, n_windows, n_tokens)), scores.device)
-        if n_rows < len(asked) * n_windows:  # paragraphs with fewer windows get empty ones
-            places = [n * n_windows + k for n, one in enumerate(asked) for k in range(len(one.paragraph.windows))]
-            empty = scores.new_full((2, len(asked) * n_windows, n_tokens), -torch.inf)
-            scores = empty.index_copy(1, to_device(torch.tensor(places), scores.device), scores)
-        log_p = torch.log_softmax(scores.view(2, len(asked), -1), dim=2)
-        return -torch.where(gold, log_p, -torch.inf).logsumexp(dim=2).sum(dim=0).mean()
+        scores = self._scores(self.inputs(batch.questions), self.inputs(batch.windows))  # (2, R, P)
+        if batch.places is not None:  # paragraphs with fewer windows get empty ones
+            empty = scores.new_full(batch.gold.shape, -torch.inf).view(2, -1, scores.shape[2])
+            scores = empty.index_copy(1, batch.places, scores)
+        log_p = torch.log_softmax(scores.view_as(batch.gold), dim=2)
+        return -torch.where(batch.gold, log_p, -torch.inf).logsumexp(dim=2).sum(dim=0).mean()
 
     def answers(self, examples: Sequence[Example]) -> list[Any]:
         """Return the most probable span of at most `max_answer` tokens; a paragraph without tokens has none."""
         asked = cast("Sequence[Questions]", examples)
-        found = (best for some in _parts(_rows(asked)) for best in best_spans(self._scores(some), self.max_answer))
+        found = (best for some in _parts(_rows(asked)) for best in self._best_spans(some))
         answers: list[Any] = []
         for example in asked:
             windows = len(example.paragraph.windows)
@@ -100,15 +116,17 @@ class Reader(TaskModel):
             answers.append(some[0] if isinstance(example.asked, str) else tuple(some))
         return answers
 
-    def _scores(self, rows: Sequence[Row]) -> Tensor:
-        """The scores of all tokens of the windows as start and as end, (2, R, P), −∞ where there is no token."""
+    def _best_spans(self, rows: Sequence[Row]) -> list[BestSpan]:
         questions, windows = zip(*rows, strict=True)
-        question, paragraph = self.inputs(questions), self.inputs(windows)
+        return best_spans(self._scores(self.inputs(questions), self.inputs(windows)), self.max_answer)
+
+    def _scores(self, question: InputVectors, paragraph: InputVectors) -> Tensor:
+        """The scores of all tokens of the windows as start and as end, (2, R, P), −∞ where there is no token."""
         attended = self.attention(self._encode(paragraph), paragraph.mask, self._encode(question), question.mask)
         x = torch.relu(self.merge(attended))
-        x = x + self.self_attention(x, paragraph.mask, paragraph.packed)
-        start = self.start(self.dropout(x), paragraph.packed)
-        end = self.end(self.dropout(torch.cat([x, start], dim=-1)), paragraph.packed)
+        x = x + self.self_attention(x, paragraph.mask, paragraph.order)
+        start = self.start(self.dropout(x), paragraph.order)
+        end = self.end(self.dropout(torch.cat([x, start], dim=-1)), paragraph.order)
         scores = torch.stack([self.start_score(start), self.end_score(end)]).squeeze(3)
         return torch.where(paragraph.mask, scores, -torch.inf)
 
@@ -118,7 +136,7 @@ class Reader(TaskModel):
         That is where the paper adds it (appendix A.4: "to both the input and output of the contextual GRU layer"), so
         that the attentions compare ELMo vectors too (section 5.2).
         """
-        hidden = self.encoder(self.dropout(x.vectors), x.packed)
+        hidden = self.encoder(self.dropout(x.vectors), x.order)
         return self.inputs.at_output(self.dropout(hidden), x.layers)
 
 

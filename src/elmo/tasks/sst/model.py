@@ -18,7 +18,7 @@ from elmo.errors import ConfigError
 from elmo.tasks.accuracy import label_lines
 from elmo.tasks.classifier import Classifier
 from elmo.tasks.examples import Example
-from elmo.tasks.inputs import LARGEST, ElmoConfig, Inputs, InputsConfig, Size
+from elmo.tasks.inputs import LARGEST, ElmoConfig, Inputs, InputsConfig, Size, Texts
 from elmo.tasks.layers.encoder import BiLSTM, masked_softmax
 from elmo.tasks.reading import parse_sentence
 from elmo.tasks.sst import data, metric
@@ -67,13 +67,17 @@ class BCN(Classifier):
             Maxout(config.maxout // 2, len(labels), config.pool),
         )
 
-    def scores_of(self, examples: Sequence[Example]) -> Tensor:
+    def prepare_texts(self, examples: Sequence[Example], *, recorded: bool = False) -> Texts:
+        """Prepare the sentences."""
+        return self.inputs.prepare([example.texts[0] for example in examples], recorded=recorded)
+
+    def scores_of(self, texts: Texts) -> Tensor:
         """Compute the score of every label, (B, K)."""
-        text = self.inputs([example.texts[0] for example in examples])
-        encoded = self.encoder(self.prenet(text.vectors), text.packed)
+        text = self.inputs(texts)
+        encoded = self.encoder(self.prenet(text.vectors), text.order)
         x = self.inputs.at_output(encoded, text.layers)
         context = biattention(x, text.mask)
-        integrated = self.integrator(torch.cat([x, x - context, x * context], dim=-1), text.packed)  # (B, T, 2H)
+        integrated = self.integrator(torch.cat([x, x - context, x * context], dim=-1), text.order)  # (B, T, 2H)
         scores: Tensor = self.scores(self.pooling(integrated, text.mask))
         return scores
 
