@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,13 +14,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from analysis import mini
 from elmo.analysis.quick import quick_configs
 from elmo.embed.embedder import load
-from elmo.tasks import prepared
+from elmo.tasks import prepared, recorded
 from elmo.tasks.batches import batches
 from elmo.tasks.examples import Example
 from elmo.tasks.frozen import FrozenLayers
 from elmo.tasks.inputs import Inputs
 from elmo.tasks.prepared import on_device, rounded_up, tensors
 from elmo.tasks.recipe import recipe
+from elmo.tasks.recorded import RecordedSteps, loss_and_gradients
 from elmo.tasks.task import PreparedModel
 from elmo.tasks.train import TaskTraining
 from elmo.training.run import Run
@@ -100,44 +102,59 @@ def test_a_step_is_a_function_of_the_tensors_of_its_batch(name: str) -> None:
                 torch.testing.assert_close(one, wanted, rtol=1e-4, atol=1e-6)
 
 
+def gradients(model: PreparedModel) -> dict[str, Tensor]:
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
 @pytest.mark.parametrize("name", RECORDED)
-@pytest.mark.parametrize("mark", [pytest.param(None, marks=needs_gpu)])
-def test_a_replay_computes_the_losses_and_gradients_of_the_step(name: str, mark: None, tmp_path: Path) -> None:
-    task, config = recipe(name, None, [*settings(name), "train.device=cuda"])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_a_replay_computes_the_losses_and_gradients_of_the_step(name: str, device: str, tmp_path: Path) -> None:
+    """Batches of several shapes in turn; on a CPU the same code computes instead of recording."""
+    task, config = recipe(name, None, [*settings(name), f"train.device={device}"])
     splits = task.read(mini.data() / SETUPS[name]["data"])
     training = TaskTraining(task, config, splits, tmp_path / "run", cache=tmp_path / "cache")
-    model, steps = training.model.eval(), training._recorded
-    assert isinstance(model, PreparedModel) and steps is not None
-    for module in model.modules():  # cuDNN computes gradients in training only
+    model, examples = training.model, splits["train"]
+    assert isinstance(model, PreparedModel) and (training._recorded is not None) == (device == "cuda")
+    for module in model.eval().modules():  # no dropout, but cuDNN computes gradients in training only
         module.train(isinstance(module, torch.nn.RNNBase))
-    examples = splits["train"]
+    steps = RecordedSteps(model)
     for _ in range(2):  # recorded, then replayed
-        for rows in batches(examples, 4, torch.random.np.random.default_rng(0)):  # type: ignore[attr-defined]
+        for rows in batches(examples, 4, np.random.default_rng(0)):
             some = [examples[row] for row in rows]
-            model.zero_grad(set_to_none=True)
             replayed = steps(some)
-            found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+            found = gradients(model)
             model.zero_grad(set_to_none=True)
-            loss = model.loss_of(on_device(model.prepare(some), model.device))
-            torch.autograd.backward(loss + model.inputs.penalty())
-            torch.testing.assert_close(replayed, loss.detach(), rtol=1e-3, atol=1e-4)
-            for key, parameter in model.named_parameters():
-                assert (key in found) == (parameter.grad is not None), key
-                if parameter.grad is not None:
-                    torch.testing.assert_close(found[key], parameter.grad, rtol=2e-2, atol=1e-3, msg=key)
-    assert len(steps._graphs) > 1
+            loss = loss_and_gradients(model, on_device(model.prepare(some), model.device))
+            torch.testing.assert_close(replayed, loss, rtol=1e-3, atol=1e-4)
+            expected = gradients(model)
+            assert found.keys() == expected.keys() != set()
+            for key, gradient in expected.items():
+                torch.testing.assert_close(found[key], gradient, rtol=2e-2, atol=1e-3, msg=key)
+            model.zero_grad(set_to_none=True)
+    assert len(steps._recordings) > 1
+
+
+def test_more_shapes_than_can_be_recorded_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "MAX_GRAPHS", 1)
+    model, examples = model_and_examples("ner")
+    steps = RecordedSteps(model)
+    for number in range(6):
+        some = examples[: number + 1]
+        torch.testing.assert_close(steps(some), model.loss(some).detach(), rtol=1e-5, atol=1e-6)
+        model.zero_grad(set_to_none=True)
+    assert len(steps._recordings) == 1
 
 
 @pytest.mark.parametrize("name", RECORDED)
-@pytest.mark.parametrize("mark", [pytest.param(None, marks=needs_gpu)])
-def test_a_recorded_run_learns_what_the_other_learns(name: str, mark: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", [pytest.param("cuda", marks=needs_gpu)])
+def test_a_recorded_run_learns_what_the_other_learns(name: str, device: str, tmp_path: Path) -> None:
     """With dropout, so that a replay draws the same random numbers as the step."""
     losses = []
-    for recorded in ("true", "false"):
-        assigned = [*settings(name), "train.device=cuda", f"train.recorded={recorded}", "train.epochs=3"]
+    for kind in ("true", "false"):
+        assigned = [*settings(name), f"train.device={device}", f"train.recorded={kind}", "train.epochs=3"]
         task, config = recipe(name, None, assigned)
         splits = task.read(mini.data() / SETUPS[name]["data"])
-        training = TaskTraining(task, config, splits, tmp_path / recorded, cache=tmp_path / "cache")
+        training = TaskTraining(task, config, splits, tmp_path / kind, cache=tmp_path / "cache")
         assert training.train()
-        losses.append([line["loss"] for line in Run.open(tmp_path / recorded).metrics()])
+        losses.append([line["loss"] for line in Run.open(tmp_path / kind).metrics()])
     assert losses[0] == pytest.approx(losses[1], rel=0.2)

@@ -5,7 +5,7 @@ sizes and reads fixed memory, so there is one for each combination of shapes; `P
 rounds lengths up, which makes them few.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,32 +16,43 @@ from elmo.tasks.examples import Example
 from elmo.tasks.prepared import on_device, tensors
 from elmo.tasks.task import PreparedModel
 
-MAX_GRAPHS = 64  # each has gradients of its own
+MAX_GRAPHS = 64
+
+Gradients = list[tuple[nn.Parameter, Tensor]]
+"""The parameters that a step computes gradients of, and the memory of these, which all graphs share."""
 
 
 class RecordedSteps:
-    """Computes losses and gradients by replaying a recording of the same shapes; new shapes are recorded."""
+    """Computes losses and gradients by replaying a recording of the same shapes; new shapes are recorded first."""
 
     def __init__(self, model: PreparedModel) -> None:
         self._model = model
-        self._graphs: dict[tuple[torch.Size, ...], _Graph] = {}
-        self._memory = torch.cuda.graph_pool_handle()
+        self._recordings: dict[tuple[torch.Size, ...], _Recording] = {}
+        self._gradients: Gradients = []
+        self._memory = torch.cuda.graph_pool_handle() if model.device.type == "cuda" else None
 
     def __call__(self, examples: Sequence[Example]) -> Tensor:
-        """Compute the loss of a batch, without its graph, and the gradients of all parameters."""
+        """Compute the loss of a batch, without its history, and the gradients of all parameters."""
         batch = self._model.prepare(examples, recorded=True)
         shapes = tuple(tensor.shape for tensor in tensors(batch))
         with torch.cuda.device_of(next(self._model.parameters())):  # type: ignore[no-untyped-call]
-            if shapes not in self._graphs:
+            if shapes not in self._recordings:
                 given = on_device(batch, self._model.device)
-                if len(self._graphs) >= MAX_GRAPHS:
+                if len(self._recordings) >= MAX_GRAPHS:
                     return loss_and_gradients(self._model, given)
-                random_numbers = torch.cuda.get_rng_state()
-                if not self._graphs:
-                    _start_libraries(self._model, given)
-                self._graphs[shapes] = _Graph(self._model, given, self._memory)
-                torch.cuda.set_rng_state(random_numbers)
-            return self._graphs[shapes].replay(batch)
+                self._recordings[shapes] = self._record(given)
+            loss = self._recordings[shapes].replay(batch)
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+        return loss
+
+    def _record(self, given: Any) -> "_Recording":
+        """Record a step; the random numbers that it draws are drawn again by its replay."""
+        device = self._model.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            if not self._recordings:
+                self._gradients = _first_step(self._model, given)
+            return _Recording(self._model, given, self._gradients, self._memory)
 
 
 def loss_and_gradients(model: PreparedModel, batch: Any) -> Tensor:
@@ -51,34 +62,54 @@ def loss_and_gradients(model: PreparedModel, batch: Any) -> Tensor:
     return loss.detach()
 
 
-def _start_libraries(model: PreparedModel, given: Any) -> None:
-    """Compute a step on another stream than the usual one, as recordings do: libraries start, which is not recorded."""
-    side_stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side_stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side_stream):
+def _first_step(model: PreparedModel, given: Any) -> Gradients:
+    """Compute a step without recording, and return memory for its gradients.
+
+    On a GPU on another stream, as recordings are made: it starts libraries there, which cannot be recorded.
+    """
+    if model.device.type == "cuda":
+        side_stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side_stream):
+            loss_and_gradients(model, given)
+        torch.cuda.current_stream().wait_stream(side_stream)
+    else:
         loss_and_gradients(model, given)
-    torch.cuda.current_stream().wait_stream(side_stream)
+    found = [(parameter, torch.empty_like(parameter)) for parameter in model.parameters() if parameter.grad is not None]
     model.zero_grad(set_to_none=True)
-    torch.cuda.empty_cache()  # the memory of that stream would otherwise stay reserved
+    if model.device.type == "cuda":
+        torch.cuda.empty_cache()  # the memory of that stream would otherwise stay reserved
+    return found
 
 
-class _Graph:
-    def __init__(self, model: PreparedModel, given: Any, memory: Any) -> None:
+class _Recording:
+    """A step for batches of the same shapes. On a CPU nothing is recorded, only computed."""
+
+    def __init__(self, model: PreparedModel, given: Any, gradients: Gradients, memory: Any) -> None:
         self._given = list(tensors(given))
-        loss_and_gradients(model, given)  # kernels for these shapes are compiled, which is not recorded
-        model.zero_grad(set_to_none=True)
-        self._graph = torch.cuda.CUDAGraph()
-        # Other threads may use the device meanwhile.
-        with torch.cuda.graph(self._graph, memory, capture_error_mode="thread_local"):
-            self._loss = loss_and_gradients(model, given)
-        self._gradients: list[tuple[nn.Parameter, Tensor]] = [
-            (parameter, parameter.grad) for parameter in model.parameters() if parameter.grad is not None
-        ]
+        self._gradients = [gradient for _, gradient in gradients]
+        self._step: Callable[[], Tensor] = lambda: self._compute(model, given, gradients)
+        if model.device.type == "cuda":
+            self._step()  # kernels for these shapes are compiled, which cannot be recorded
+            graph = torch.cuda.CUDAGraph()
+            # Other threads may use the device meanwhile.
+            with torch.cuda.graph(graph, memory, capture_error_mode="thread_local"):
+                loss = self._step()
+
+            def replay() -> Tensor:
+                graph.replay()
+                return loss.clone()
+
+            self._step = replay
 
     def replay(self, batch: Any) -> Tensor:
+        """Compute the step for another batch, and return its loss."""
         for own, new in zip(self._given, tensors(batch), strict=True):
-            own.copy_(pinned(new), non_blocking=True)
-        self._graph.replay()
-        for parameter, gradient in self._gradients:
-            parameter.grad = gradient
-        return self._loss.clone()
+            own.copy_(pinned(new) if own.is_cuda else new, non_blocking=True)
+        return self._step()
+
+    def _compute(self, model: PreparedModel, given: Any, gradients: Gradients) -> Tensor:
+        torch._foreach_zero_(self._gradients)
+        for parameter, gradient in gradients:
+            parameter.grad = gradient  # to which the backward pass adds
+        return loss_and_gradients(model, given)
