@@ -1,6 +1,7 @@
 """Where a task's training step spends its time: seconds, operations, the GPU's share, memory, and how they grow.
 
     python benchmarks/task_steps.py DATA [--tasks squad snli srl coref ner sst] [--model english] [--steps 20]
+    python benchmarks/task_steps.py DATA --set train.recorded=false    # on a GPU: without CUDA graphs
 
 DATA is the folder of datasets of `elmo analyse tasks`. Every task has its recipe in experiments/analysis/tasks.toml,
 with the given biLM, or without ELMo (`--model none`). Measured are the `--batches` batches with the shortest texts, as
@@ -93,10 +94,12 @@ def profiled(step: Callable[[], object], device: torch.device, count: int) -> tu
     return operations / count, len(kernels) / count, busy / count, max(wall - computing, 0.0) / count
 
 
-def measure(name: str, data: Path, model: str, count: int, steps: int, limit: int | None) -> None:
+def measure(name: str, data: Path, given: argparse.Namespace) -> None:
+    model, count, steps, limit = given.model, given.batches, given.steps, given.examples
     setup = TASKS[name]
     elmo = ["inputs.elmo.placement=none"] if model == "none" else [f"inputs.elmo.model={model}"]
-    task, config = recipe(name, ROOT / str(setup.recipe), [f"inputs.vectors={data / str(setup.vectors)}", *elmo])
+    settings = [f"inputs.vectors={data / str(setup.vectors)}", *elmo, *given.set]
+    task, config = recipe(name, ROOT / str(setup.recipe), settings)
     splits = {part: examples[:limit] for part, examples in task.read(data / setup.data).items() if part != "test"}
     with tempfile.TemporaryDirectory() as out:
         training = TaskTraining(task, config, splits, Path(out) / "run", data=str(data / setup.data))
@@ -144,13 +147,14 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=4)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--examples", type=int, help="read only so many of each part: fewer layers to compute")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of the recipe")
     given = parser.parse_args()
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{torch.get_num_threads()} CPU threads"
     print(f"{where}, torch {torch.__version__}, biLM {given.model}\n")
     print("| task | batches | longest text | step | operations | kernels | GPU busy | Python | memory, MiB |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in given.tasks:
-        measure(name, given.data, given.model, given.batches, given.steps, given.examples)
+        measure(name, given.data, given)
 
 
 if __name__ == "__main__":
