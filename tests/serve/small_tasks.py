@@ -101,7 +101,8 @@ def _learned(task: Task, config: Any, examples: Sequence[Any], folder: Path) -> 
     model = task.model(config, Inputs(config.inputs, [], None, frozen), task.labels(examples)).train()
     learner = Learner(model, replace(config.train, optimizer="adam", learning_rate=0.02))
     for step in range(STEPS):
-        learner.step(model.loss(examples), step)
+        torch.autograd.backward(model.loss(examples))
+        learner.step(step)
     given = model.eval().answers(examples)
     assert task.score([example.gold for example in examples], given)["f1"] > 90, task.name
     folder.mkdir()

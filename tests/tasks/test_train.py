@@ -109,6 +109,13 @@ def test_an_interrupted_run_ends_like_one_that_was_not(
     assert all(torch.equal(ours[name], value) for name, value in theirs.items())
 
 
+def test_the_same_seed_is_the_same_run_whether_layers_are_computed_or_read(files: Path, tmp_path: Path) -> None:
+    for name in ("computed", "read"):
+        config = with_elmo(files, "train.epochs=1")
+        TaskTraining(TASK, config, splits(), tmp_path / name, cache=tmp_path / "cache").train()
+    assert log(tmp_path / "computed") == log(tmp_path / "read")
+
+
 def test_killed_between_its_first_line_and_its_first_checkpoint(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

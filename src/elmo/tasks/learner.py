@@ -105,7 +105,7 @@ def _optimizer(
     groups = [{"params": some, "share": share} for share, some in by_share.items()]
     if config.optimizer == "adadelta":
         return torch.optim.Adadelta(groups, config.learning_rate, rho=config.rho, weight_decay=config.weight_decay)
-    fused = next(iter(parameters.values())).is_cuda
+    fused = next(iter(parameters.values())).device.type in ("cpu", "cuda")  # one pass over each parameter
     return torch.optim.Adam(groups, config.learning_rate, weight_decay=config.weight_decay, fused=fused)
 
 

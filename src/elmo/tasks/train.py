@@ -98,14 +98,15 @@ class TaskTraining:
         request = sources.request(task, config, splits, data, embedder)
         saved = self.run.resume(request) if resume else None
         labels = task.labels(self.splits["train"])
-        torch.manual_seed(self.train_config.seed)
         vectors = word_vectors.for_task(config.inputs, self.splits, self.train_config.seed)
         progress = report.prepared if report else None
+        frozen = sources.prepare_layers(splits, config, embedder, folder=cache, progress=progress)
+        torch.manual_seed(self.train_config.seed)  # after the layers: what computes them may draw random numbers
         inputs = Inputs(
             config.inputs,
             vectors.words if vectors else (),
             torch.from_numpy(vectors.matrix) if vectors else None,
-            frozen=sources.prepare_layers(splits, config, embedder, folder=cache, progress=progress),
+            frozen=frozen,
             bilm=embedder.bilm.requires_grad_(True) if embedder and config.inputs.elmo.trainable else None,
         )
         self.model: TaskModel = task.model(config, inputs, labels).to(self.device)

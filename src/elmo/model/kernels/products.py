@@ -252,7 +252,8 @@ def _medium_is_exact() -> bool:
 def can_pack() -> bool:
     """Whether this PyTorch packs matrices for oneDNN, and computes the right product with them."""
     try:
-        x, matrix, other = (torch.rand(*shape, device="cpu") for shape in ((3, 4), (4, 5), (3, 5)))
+        own = torch.Generator(device="cpu").manual_seed(0)  # the caller's random numbers stay as they are
+        x, matrix, other = (torch.rand(*shape, generator=own, device="cpu") for shape in ((3, 4), (4, 5), (3, 5)))
         product = PackedProduct(matrix)
         found = torch.stack([product(x), product(x, other[0]), product.plus(x, other)])
         return bool(torch.allclose(found, torch.stack([x @ matrix, x @ matrix + other[0], x @ matrix + other])))
