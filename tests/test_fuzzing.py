@@ -3,7 +3,6 @@
 benchmarks/fuzz.py runs as many cases as one likes, in a process with limits; benchmarks/FUZZING.md has the figures.
 """
 
-import mmap
 import os
 import signal
 import time
@@ -84,8 +83,7 @@ def died(_: Path) -> None:
     ("wrong", "what"),
     [
         (lambda _: {}["x"], "KeyError: 'x' "),
-        (lambda _: bytearray(1 << 36), "MemoryError"),
-        (lambda _: mmap.mmap(-1, 1 << 30), "OSError: [Errno 12]"),  # malloc may have a hole of this size, mmap has not
+        (lambda _: bytearray(1 << 36), "MemoryError"),  # not 1 << 30: after other tests, so much may have become free
         (lambda _: sum(range(10**11)), "the process ended: more than 0.3 s of CPU time"),
         (lambda _: time.sleep(60), "the process ended: more than 1 s"),
         (left_behind, "left behind in the temporary folder"),

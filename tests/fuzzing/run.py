@@ -1,6 +1,7 @@
 """MANY CASES OF A READER ─▶ FINDINGS, in a child process with limits on time and memory; a new one after a crash."""
 
 import faulthandler
+import gc
 import logging
 import multiprocessing
 import resource
@@ -90,6 +91,7 @@ def _child(reader: Reader, first: int, last: int, seed: int, pipe: Connection, a
     with TemporaryDirectory() as temporary:
         sandbox = Sandbox(Path(temporary) / "sandbox")
         sandbox.outcome(reader, seed, 0)  # loads what is loaded late
+        gc.collect()  # what is freed later would be more for a case than its limit
         before = _peak()
         resource.setrlimit(resource.RLIMIT_AS, (_size() + MEMORY, resource.RLIM_INFINITY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
