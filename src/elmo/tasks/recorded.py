@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from elmo.model.device import pinned
 from elmo.tasks.examples import Example
 from elmo.tasks.prepared import on_device, tensors
-from elmo.tasks.task import PreparedModel
+from elmo.tasks.task import PreparedModel, TaskModel
 
 MAX_GRAPHS = 64
 
@@ -32,7 +32,7 @@ class RecordedSteps:
         self._memory = torch.cuda.graph_pool_handle() if model.device.type == "cuda" else None
 
     def __call__(self, examples: Sequence[Example]) -> Tensor:
-        """Compute the loss of a batch, without its history, and the gradients of all parameters."""
+        """Compute the loss of a batch, detached, and the gradients of all parameters."""
         batch = self._model.prepare(examples, recorded=True)
         shapes = tuple(tensor.shape for tensor in tensors(batch))
         with torch.cuda.device_of(next(self._model.parameters())):  # type: ignore[no-untyped-call]
@@ -56,8 +56,12 @@ class RecordedSteps:
 
 
 def loss_and_gradients(model: PreparedModel, batch: Any) -> Tensor:
-    """Compute the loss of a batch on the device, and the gradients of it and of the penalty on the mixes."""
-    loss = model.loss_of(batch)
+    """Compute the loss of a batch on the device, and its gradients."""
+    return with_gradients(model, model.loss_of(batch))
+
+
+def with_gradients(model: TaskModel, loss: Tensor) -> Tensor:
+    """Compute the gradients of a loss and of the penalty on the mixes; return the loss, detached."""
     torch.autograd.backward(loss + model.inputs.penalty())
     return loss.detach()
 

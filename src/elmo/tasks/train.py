@@ -30,7 +30,7 @@ from elmo.tasks.examples import Example, Splits, fraction
 from elmo.tasks.folder import TrainedTask
 from elmo.tasks.inputs import Inputs
 from elmo.tasks.learner import Learner
-from elmo.tasks.recorded import RecordedSteps
+from elmo.tasks.recorded import RecordedSteps, with_gradients
 from elmo.tasks.task import PreparedModel, Task, TaskModel
 from elmo.tasks.train_config import TrainConfig
 from elmo.training import checkpoint, memory
@@ -194,9 +194,7 @@ class TaskTraining:
         """Compute the gradients of the loss of a batch and of the penalty on the mixes; return the loss."""
         if self._recorded is not None:
             return self._recorded(examples)
-        loss = self.model.loss(examples)
-        torch.autograd.backward(loss + self.model.inputs.penalty())
-        return loss.detach()
+        return with_gradients(self.model, self.model.loss(examples))
 
     def _check(self, losses: list[Tensor], groups: list[list[int]]) -> None:
         """End the run at a loss that is not finite. Reading one waits for the GPU, so not after every batch."""

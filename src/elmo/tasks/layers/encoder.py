@@ -1,4 +1,4 @@
-"""VECTORS ─▶ VECTORS IN CONTEXT: the recurrent network of a task, which never reads padding before a token.
+"""VECTORS ─▶ VECTORS IN CONTEXT: the recurrent network of a task. Padding has no effect on the vectors of tokens.
 
 x (B, T, I) ─▶ its rows in an order: `Packed` on a CPU, `Padded` on a GPU ─▶ (B, T, 2H)
 
