@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from elmo.tasks.layers.encoder import BiGRU, BiLSTM, Order, Packed, Padded, VariationalDropout, masked_softmax
+from elmo.tasks.layers.packed_rnn import packed_rnn
 from tasks.both_directions import both_directions
 
 LENGTHS = [3, 5, 1, 5, 2]
@@ -13,7 +15,7 @@ ORDERS = [Packed.of(LENGTHS), Padded.of(LENGTHS)]
 
 def test_packed_places_are_step_after_step_and_the_longest_sequence_first() -> None:
     packed = Packed.of([2, 3, 1])
-    assert packed.active.tolist() == [3, 2, 1]
+    assert packed.rows == (3, 2, 1)
     assert [divmod(place, 3) for place in packed.places.tolist()] == [(1, 0), (0, 0), (2, 0), (1, 1), (0, 1), (1, 2)]
 
 
@@ -43,11 +45,14 @@ def test_a_sequence_is_encoded_as_if_it_were_alone(n_layers: int, order: Order) 
         assert not encoded[row, length:].any()
 
 
+@pytest.mark.parametrize("kind", [BiLSTM, BiGRU])
 @pytest.mark.parametrize("order", ORDERS)
-def test_the_gradient_is_that_of_each_sequence_alone(order: Order) -> None:
-    """By nn.LSTM, sequence by sequence: with respect to the vectors and to all weights."""
+def test_the_gradient_is_that_of_each_sequence_alone(kind: type[BiLSTM | BiGRU], order: Order) -> None:
+    """By nn.LSTM or nn.GRU, sequence by sequence: with respect to the vectors and to all weights."""
     torch.manual_seed(0)
-    network = BiLSTM(4, 3, 2)
+    network = BiLSTM(4, 3, 2) if kind is BiLSTM else BiGRU(4, 3)
+    for parameter in network.parameters():
+        nn.init.uniform_(parameter, -1, 1)
     x, wanted = torch.randn(5, 5, 4, requires_grad=True), torch.randn(5, 5, 6)
     network(x, order).mul(wanted).sum().backward()
     parameters = [x, *network.parameters()]
@@ -55,10 +60,23 @@ def test_the_gradient_is_that_of_each_sequence_alone(order: Order) -> None:
     total = torch.zeros(())
     for row, length in enumerate(LENGTHS):
         alone = x[row, :length]
-        for layer in network.layers:
+        for layer in network.layers if isinstance(network, BiLSTM) else [network.layer]:
             alone = both_directions(layer, alone)
         total = total + (alone * wanted[row, :length]).sum()
     torch.testing.assert_close(found, list(torch.autograd.grad(total, parameters)), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_autocast_changes_nothing_in_packed_sequences(kind: type[nn.LSTM | nn.GRU]) -> None:
+    torch.manual_seed(0)
+    networks, inputs = [kind(4, 3), kind(4, 3)], torch.randn(2, 9, 4, requires_grad=True)
+    gradients = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", enabled=enabled):
+            outputs = packed_rnn(networks, inputs, [4, 3, 2])
+            gradients.append((outputs, *torch.autograd.grad(outputs.square().sum(), inputs)))
+    assert gradients[0][0].dtype == gradients[1][0].dtype == torch.float32
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -54,7 +54,7 @@ def test_a_sequence_is_read_as_if_it_were_alone(backwards: bool, reference: bool
     layer = layer_of(backwards)
     packed = Packed.of(LENGTHS)
     x = torch.randn(5, 5, 4, dtype=torch.float64)
-    rows, longest_first = packed.active.tolist(), sorted(range(5), key=lambda n: -LENGTHS[n])
+    rows, longest_first = list(packed.rows), sorted(range(5), key=lambda n: -LENGTHS[n])
     mask = torch.rand(5, 5, dtype=torch.float64) * 2
     tokens = x.flatten(0, 1)[packed.places]
     found = (layer.forward_reference if reference else layer)(tokens, Reading.of(rows, x.device), mask)
@@ -237,7 +237,7 @@ def stack(n_layers: int, device: str = DEVICE) -> HighwayLSTM:
 def with_gradients(network: HighwayLSTM, lengths: list[int], recorded: RecordedLayers | None) -> dict[str, Tensor]:
     """The outputs of packed tokens, and the gradients; by recorded layers, or layer by layer."""
     torch.manual_seed(sum(lengths))
-    reading = Reading.of(Packed.of(lengths).active.tolist(), torch.device(DEVICE))
+    reading = Reading.of(Packed.of(lengths).rows, torch.device(DEVICE))
     x = torch.randn(sum(lengths), 3).to(DEVICE).requires_grad_()
     masks = network._dropout_masks(len(lengths))
     if recorded is not None:
@@ -269,7 +269,7 @@ def test_recorded_layers_compute_what_the_layers_do(n_layers: int, monkeypatch: 
     larger = [2, 2, 1]
     assert_close(with_gradients(network, larger, recorded), with_gradients(network, larger, None), 1e-5)
     for lengths in ([7, 1, 1], [3, 3]):  # too many steps, fewer sequences
-        reading = Reading.of(Packed.of(lengths).active.tolist(), torch.device(DEVICE))
+        reading = Reading.of(Packed.of(lengths).rows, torch.device(DEVICE))
         masks = network._dropout_masks(len(lengths))
         assert recorded(torch.randn(sum(lengths), 3).to(DEVICE), reading, masks, list(network.parameters())) is None
     moved = stack(n_layers)  # the same weights elsewhere in memory

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from elmo.model.device import to_device
 from elmo.model.packing import Packing
+from elmo.tasks.layers.packed_rnn import Network, packed_rnn
 
 
 @dataclass(frozen=True)
@@ -22,18 +22,18 @@ class Packed:
 
     places: Tensor  # (N,) among the B · T
     mirror: Tensor  # (N,) the row of the token as far from the end of its sequence as this one is from its start
-    active: Tensor  # (T,) the number of sequences with a token at each step; on the CPU, as PyTorch requires
+    rows: tuple[int, ...]  # (T,) the number of sequences with a token at each step
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> "Packed":
         """Pack sequences of these lengths, none of them 0."""
         packing = Packing.of(lengths)
         places = packing.sentence * len(packing.rows) + packing.step
-        return cls(torch.from_numpy(places), torch.from_numpy(packing.mirror), torch.tensor(packing.rows))
+        return cls(torch.from_numpy(places), torch.from_numpy(packing.mirror), tuple(packing.rows))
 
     def to(self, device: torch.device) -> "Packed":
         """Return the same for a batch on a device."""
-        return Packed(to_device(self.places, device), to_device(self.mirror, device), self.active)
+        return Packed(to_device(self.places, device), to_device(self.mirror, device), self.rows)
 
     def tokens(self, x: Tensor) -> Tensor:
         """Return the tokens of x (B, T, ·) in this order, (N, ·)."""
@@ -44,10 +44,11 @@ class Packed:
         rows = tokens.new_zeros(like.shape[0] * like.shape[1], tokens.shape[1])
         return rows.index_copy_(0, self.places, tokens).view(*like.shape[:2], -1)
 
-    def run(self, network: nn.RNNBase, tokens: Tensor) -> Tensor:
-        """Run a network of one direction over tokens (N, ·): (N, H)."""
-        read: PackedSequence = network(PackedSequence(tokens, self.active))[0]
-        return read.data
+    def run(self, forwards: Network, backwards: Network, tokens: Tensor) -> Tensor:
+        """Run a network of each direction over tokens (N, ·): (N, 2H)."""
+        both = torch.stack([tokens, tokens.index_select(0, self.mirror)])
+        ahead, back = packed_rnn([forwards, backwards], both, self.rows)
+        return torch.cat([ahead, back.index_select(0, self.mirror)], dim=1)
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,13 @@ class Padded:
         """Put rows (T · B, ·) back to their places in a batch `like` (B, T, ·): (B, T, ·), zeros elsewhere."""
         return tokens.view(like.shape[1], like.shape[0], -1).transpose(0, 1) * self.mask[..., None]
 
-    def run(self, network: nn.RNNBase, tokens: Tensor) -> Tensor:
-        """Run a network of one direction over rows (T · B, ·): (T · B, H)."""
+    def run(self, forwards: Network, backwards: Network, tokens: Tensor) -> Tensor:
+        """Run a network of each direction over rows (T · B, ·): (T · B, 2H)."""
+        ahead = self._run(forwards, tokens)
+        back = self._run(backwards, tokens.index_select(0, self.mirror)).index_select(0, self.mirror)
+        return torch.cat([ahead, back], dim=1)
+
+    def _run(self, network: Network, tokens: Tensor) -> Tensor:
         steps: Tensor = network(tokens.view(self.mask.shape[1], self.mask.shape[0], -1))[0]
         return steps.flatten(0, 1)
 
@@ -88,16 +94,14 @@ Order = Packed | Padded
 class _Layer(nn.Module):
     """Two networks of H units, one for each direction: rows (N, ·) in an order ─▶ (N, 2H)."""
 
-    def __init__(self, network: type[nn.LSTM | nn.GRU], input_dim: int, hidden: int) -> None:
+    def __init__(self, network: type[Network], input_dim: int, hidden: int) -> None:
         super().__init__()
         self.forwards = network(input_dim, hidden)
         self.backwards = network(input_dim, hidden)
 
     def forward(self, tokens: Tensor, order: Order) -> Tensor:
         """Run both."""
-        ahead = order.run(self.forwards, tokens)
-        back = order.run(self.backwards, tokens.index_select(0, order.mirror)).index_select(0, order.mirror)
-        return torch.cat([ahead, back], dim=1)
+        return order.run(self.forwards, self.backwards, tokens)
 
 
 class BiLSTM(nn.Module):

@@ -38,7 +38,7 @@ class HighwayLSTM(nn.Module):
 
     def forward(self, x: Tensor, packed: Packed) -> Tensor:
         """Encode every token in the context of its sequence; zeros where there is no token."""
-        reading = Reading.of(packed.active.tolist(), x.device)
+        reading = Reading.of(packed.rows, x.device)
         tokens = self._layers_of(packed.tokens(x), reading, self._dropout_masks(reading.rows[0]))  # (N, H)
         return packed.padded(tokens, x)
 
