@@ -29,6 +29,7 @@ from torch.profiler import ProfilerActivity, profile
 from elmo.analysis.analysis import build_config
 from elmo.analysis.sweep import TaskSetup
 from elmo.analysis.tasks import ANALYSIS
+from elmo.model.kernels.products import onednn_products
 from elmo.tasks.batches import batches
 from elmo.tasks.examples import Example
 from elmo.tasks.recipe import recipe
@@ -154,7 +155,8 @@ def main() -> None:
     print("| task | batches | longest text | step | operations | kernels | GPU busy | Python | memory, MiB |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in given.tasks:
-        measure(name, given.data, given)
+        with onednn_products(torch.device("cpu")):  # as in training
+            measure(name, given.data, given)
 
 
 if __name__ == "__main__":

@@ -158,6 +158,13 @@ def test_filters_of_several_widths_are_those_of_each_width_side_by_side() -> Non
         assert torch.equal(found[..., 5 * number : 5 * number + 5], one(one.prepare(texts, inside, recorded=False)))
 
 
+def test_columns_behind_the_longest_word_are_not_computed() -> None:
+    one, inside = CharacterEncoder(CharactersConfig(width=3)), np.array([[True, True]])
+    for recorded, shape in ((False, (2, 9)), (True, (2, 50))):
+        assert one.prepare([("a", "Straße")], inside, recorded).ids.shape == shape, "7 bytes, and a beginning and an end"
+    assert one.prepare([("a", "")], inside, recorded=False).ids.shape == (2, 3)
+
+
 def test_a_word_shorter_than_the_filters_is_read() -> None:
     config = InputsConfig(ElmoConfig(placement="none"), characters=CharactersConfig(dim=4, filters=5, width=7))
     made = Inputs(config).eval()

@@ -326,11 +326,18 @@ class CharacterEncoder(nn.Module):
         self.wider = nn.ModuleList(nn.Conv1d(config.dim, config.filters, width) for width in widths)
 
     def prepare(self, texts: Sequence[Tokens], inside: Inside, recorded: bool) -> Characters:
-        """Look up the characters of the distinct words; for a step that is recorded, their number is rounded up."""
+        """Look up the characters of the distinct words, without the columns behind the longest of them.
+
+        For a step that is recorded, the number of words is rounded up instead, and all columns are kept.
+        """
         words = {word: row for row, word in enumerate(dict.fromkeys(chain.from_iterable(texts)))}
         ids = word_ids(list(words), self.config.max_characters)
         if recorded:
             ids = np.pad(ids, ((0, rounded_up(len(ids)) - len(ids)), (0, 0)), constant_values=PADDING_ID)
+        else:
+            longest = int((ids != PADDING_ID).sum(axis=1).max())
+            widest_filter = self.config.width + self.config.n_widths - 1
+            ids = np.ascontiguousarray(ids[:, : max(longest, widest_filter)])
         places = padded(inside, map(words.__getitem__, chain.from_iterable(texts)))
         return Characters(torch.from_numpy(ids), places)
 
