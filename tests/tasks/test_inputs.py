@@ -161,7 +161,7 @@ def test_filters_of_several_widths_are_those_of_each_width_side_by_side() -> Non
 def test_columns_behind_the_longest_word_are_not_computed() -> None:
     one, inside = CharacterEncoder(CharactersConfig(width=3)), np.array([[True, True]])
     for recorded, shape in ((False, (2, 9)), (True, (2, 50))):
-        assert one.prepare([("a", "Straße")], inside, recorded).ids.shape == shape, "7 bytes, and a beginning and an end"
+        assert one.prepare([("a", "Straße")], inside, recorded).ids.shape == shape, "7 bytes and two ends"
     assert one.prepare([("a", "")], inside, recorded=False).ids.shape == (2, 3)
 
 
