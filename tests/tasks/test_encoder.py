@@ -70,6 +70,8 @@ def test_the_gradient_is_that_of_each_sequence_alone(kind: type[BiLSTM | BiGRU],
 def test_autocast_changes_nothing_in_packed_sequences(kind: type[nn.LSTM | nn.GRU]) -> None:
     torch.manual_seed(0)
     networks, inputs = [kind(4, 3), kind(4, 3)], torch.randn(2, 9, 4, requires_grad=True)
+    rounded = inputs.detach().bfloat16()  # as a layer before it leaves them in autocast
+    assert torch.equal(packed_rnn(networks, rounded, [4, 3, 2]), packed_rnn(networks, rounded.float(), [4, 3, 2]))
     gradients = []
     for enabled in (False, True):
         with torch.autocast("cpu", enabled=enabled):

@@ -28,7 +28,7 @@ def package(
         typer.Option(metavar="FOLDER", help="Score the weights on this data after they are rounded, for the card."),
     ] = None,
     max_words: Annotated[
-        int | None, typer.Option(metavar="N", help="Keep only the word vectors of the first N words.", min=0)
+        int | None, typer.Option(metavar="N", help="Keep only N word vectors, first those of the training part.", min=0)
     ] = None,
     task: TaskOption = None,
     device: DeviceOption = "auto",

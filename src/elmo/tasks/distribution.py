@@ -26,6 +26,7 @@ from elmo.tasks.task import Task
 from elmo.weights import installed, sentence_head
 
 PARTS = ("dev", "test")
+NONE = "–"  # the score of what a part does not have, such as a rare role
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,8 @@ def write_distribution(
 
     `license` is an SPDX identifier, such as CC-BY-4.0. `title` and `notes` (Markdown) are for the card. With `data`,
     the weights are scored as they are stored; otherwise the card has the scores of the run. `max_words` keeps the
-    vectors of the first words only: files of vectors begin with the frequent ones. `task` is needed if it is one of
-    your own.
+    first vectors of the table only: those of the words of the training part, then those of the frequent words of the
+    file. `task` is needed if it is one of your own.
     """
     out = Path(out).expanduser()
     name = name or out.resolve().name
@@ -96,7 +97,7 @@ def write_distribution(
 
 
 def _movable(trained: TrainedTask, max_words: int | None) -> TrainedTask:
-    """Leave out the paths of this machine, and the vectors behind the first words."""
+    """Leave out the paths of this machine, and the vectors behind the first `max_words`."""
     inputs = trained.config.inputs
     name = inputs.elmo.model
     elmo = replace(inputs.elmo, model=name if installed.is_name(name) else f"./{Path(name).name}")
@@ -179,7 +180,7 @@ def _card(
         rows["labels"] = ", ".join(f"`{label}`" for label in trained.labels)
     parts = [part for part in PARTS if part in trained.scores]
     names = dict.fromkeys(key for part in parts for key in trained.scores[part])
-    scores = [[key, *(f"{trained.scores[part].get(key, 0.0):.2f}" for part in parts)] for key in names]
+    scores = [[key, *(_score(trained.scores[part].get(key)) for part in parts)] for key in names]
     of = "these weights, as they are stored" if measured else "the run, before its weights were rounded"
     return "\n".join(
         [
@@ -200,6 +201,10 @@ def _card(
             "",
         ]
     )  # fmt: skip
+
+
+def _score(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}"
 
 
 def _in_yaml(text: str) -> str:

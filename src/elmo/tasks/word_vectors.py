@@ -28,13 +28,15 @@ class WordVectors:
 def for_task(config: InputsConfig, splits: Splits, seed: int) -> WordVectors | None:
     """Build the word table of a task; None if its config names no vector file.
 
-    The table has the first words of the file, all words of the data that are in the file, and the words without a
-    vector that are frequent in the training part, with random vectors.
+    The table has the words of the training part first: those that are frequent but have no vector, with random ones,
+    then the others. Then come, in the order of the file, its first words and all other words of the data.
     """
     if config.vectors is None:
         return None
     counts = {part: count_words(examples, config.lowercase) for part, examples in splits.items()}
-    vectors = read_vectors(Path(config.vectors).expanduser(), config.max_words, set().union(*counts.values()))
+    read = read_vectors(Path(config.vectors).expanduser(), config.max_words, set().union(*counts.values()))
+    order = sorted(range(len(read.words)), key=lambda row: read.words[row] not in counts["train"])
+    vectors = WordVectors([read.words[row] for row in order], read.matrix[order])
     if config.own_words is None:
         return vectors
     frequent = [word for word, count in counts["train"].items() if count >= config.own_words]
@@ -87,8 +89,8 @@ def _row(numbers: list[str], word: str, where: str) -> npt.NDArray[np.float32]:
 
 
 def with_random(vectors: WordVectors, words: Iterable[str], rng: np.random.Generator) -> WordVectors:
-    """Add the `words` that have no vector: random ones, of the mean and standard deviation of all numbers so far."""
+    """Put the `words` that have no vector first, with random ones of the mean and standard deviation of all others."""
     known = set(vectors.words)
     new = [word for word in dict.fromkeys(words) if word not in known]
     drawn = rng.normal(vectors.matrix.mean(), vectors.matrix.std(), (len(new), vectors.matrix.shape[1]))
-    return WordVectors(vectors.words + new, np.concatenate([vectors.matrix, drawn.astype(np.float32)]))
+    return WordVectors(new + vectors.words, np.concatenate([drawn.astype(np.float32), vectors.matrix]))

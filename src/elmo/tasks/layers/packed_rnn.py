@@ -29,14 +29,14 @@ Network = nn.LSTM | nn.GRU  # of one layer and one direction
 
 def packed_rnn(networks: Sequence[Network], inputs: Tensor, rows: Sequence[int]) -> Tensor:
     """Run a network over each direction's inputs (S, N, I), with `rows[t]` sequences active at step t: (S, N, H)."""
-    of_input, of_hidden = (
-        torch.stack([getattr(network, name) for network in networks]).transpose(1, 2)
-        for name in ("weight_ih_l0", "weight_hh_l0")
-    )
-    bias_input, bias_hidden = (
-        torch.stack([getattr(network, name) for network in networks]) for name in ("bias_ih_l0", "bias_hh_l0")
-    )
+
+    def stacked(name: str) -> Tensor:
+        return torch.stack([getattr(network, f"{name}_l0") for network in networks])
+
+    of_input, of_hidden = stacked("weight_ih").transpose(1, 2), stacked("weight_hh").transpose(1, 2)
+    bias_input, bias_hidden = stacked("bias_ih"), stacked("bias_hh")
     with without_autocast(inputs):
+        inputs = inputs.to(of_input.dtype)
         outputs: Tensor
         if isinstance(networks[0], nn.GRU):
             outputs = _GRU.apply(inputs, list(rows), of_input, of_hidden, bias_input, bias_hidden)  # type: ignore[no-untyped-call]
