@@ -1,0 +1,1 @@
+"""The files of a trained task, found by its name: `elmo.load_task("coref")`."""
