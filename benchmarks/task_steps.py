@@ -111,8 +111,9 @@ def measure(name: str, data: Path, given: argparse.Namespace) -> None:
 
     def step(rows: list[int]) -> None:
         nonlocal number
-        training.gradients([examples[row] for row in rows])
-        training.learner.step(number)
+        with onednn_products(training.device):  # as in training
+            training.gradients([examples[row] for row in rows])
+            training.learner.step(number)
         number += 1
 
     for kind, groups in chosen(training, count).items():
@@ -155,8 +156,7 @@ def main() -> None:
     print("| task | batches | longest text | step | operations | kernels | GPU busy | Python | memory, MiB |")
     print("|---|---|---|---|---|---|---|---|---|")
     for name in given.tasks:
-        with onednn_products(torch.device("cpu")):  # as in training
-            measure(name, given.data, given)
+        measure(name, given.data, given)
 
 
 if __name__ == "__main__":

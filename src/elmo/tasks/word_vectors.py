@@ -89,7 +89,7 @@ def _row(numbers: list[str], word: str, where: str) -> npt.NDArray[np.float32]:
 
 
 def with_random(vectors: WordVectors, words: Iterable[str], rng: np.random.Generator) -> WordVectors:
-    """Put the `words` that have no vector first, with random ones of the mean and standard deviation of all others."""
+    """Put the `words` without a vector before the others; they get random vectors, of the same mean and deviation."""
     known = set(vectors.words)
     new = [word for word in dict.fromkeys(words) if word not in known]
     drawn = rng.normal(vectors.matrix.mean(), vectors.matrix.std(), (len(new), vectors.matrix.shape[1]))
